@@ -54,7 +54,7 @@ AT_ONCE: Final = 3
 PASS_S: Final = 20.0
 
 #: What a rule says by now of a database that is away since then, by subject.
-Look = Callable[[AlertRule, datetime, datetime], Mapping[str, AlertFacts]]
+OutageCheck = Callable[[AlertRule, datetime, datetime], Mapping[str, AlertFacts]]
 Compose = Callable[[AlertRule, AlertPlace, AlertChannel, AlertEvent], Sequence[AlertMessage]]
 
 
@@ -125,7 +125,7 @@ class OutageTeller:
         self,
         *,
         store: StandingStore,
-        look: Look,
+        check: OutageCheck,
         compose: Compose,
         send: Send,
         answered_s: Callable[[], float],
@@ -134,7 +134,7 @@ class OutageTeller:
         tally: AlertTally,
         vitals: Vitals,
     ) -> None:
-        self._store, self._look, self._compose, self._send = store, look, compose, send
+        self._store, self._check, self._compose, self._send = store, check, compose, send
         self._answered_s, self._now = answered_s, now
         self._standby, self._tally, self._vitals = standby, tally, vitals
 
@@ -182,7 +182,7 @@ class OutageTeller:
         if now_s - standby.told_s.get(rule.id, -MESSAGE_REST_S) < MESSAGE_REST_S:
             return
         room = LETTERS_MOST - sum(len(telling.letters) for telling in standby.told.values())
-        for subject, facts in self._look(rule, since, now).items():
+        for subject, facts in self._check(rule, since, now).items():
             event = AlertEvent(0, subject, "firing", facts, since)
             leases = [
                 DeliveryLease(rule.project_id, uuid4(), uuid4(), 0, channel, message)

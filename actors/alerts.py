@@ -24,9 +24,9 @@ from protocol.alerts import (
     LEASE_S,
     SEND_TIMEOUT_S,
     AlertRule,
+    CheckResult,
     DeliveryLease,
     RuleKind,
-    RuleSightings,
     Undelivered,
 )
 from protocol.samples import Sample
@@ -38,17 +38,17 @@ log = logging.getLogger(__name__)
 GATHER_ROUND_S: Final = 2.0
 DELIVER_ROUND_S: Final = 2.0
 WATCH_ROUND_S: Final = 10.0
-#: One rule looks no longer.
-LOOK_TIMEOUT_S: Final = 60.0
-#: One whose look came to nothing looks again so soon.
-LOOK_AGAIN: Final = timedelta(minutes=5)
+#: How long the check of one rule may take.
+CHECK_TIMEOUT_S: Final = 60.0
+#: When a rule whose check failed is checked again.
+CHECK_AGAIN: Final = timedelta(minutes=5)
 RELEASE_TIMEOUT_S: Final = 2.0
 #: How often what waits is counted for health and metrics.
 COUNT_S: Final = 10.0
 
 #: The status of what arrived, or why it did not.
 Send = Callable[[DeliveryLease], Awaitable[int | Undelivered | None]]
-Look = Callable[[AlertRule, datetime], Awaitable[RuleSightings]]
+RuleCheck = Callable[[AlertRule, datetime], Awaitable[CheckResult]]
 #: What is known of the instance now, by the kind of rule that judges it.
 Samples = Callable[[datetime], Mapping[RuleKind, Sample]]
 
@@ -65,7 +65,7 @@ class AlertTally:
     dead: int = 0
     #: Deliveries that another copy took over while they were in hand here.
     lost: int = 0
-    looks: int = 0
+    checks: int = 0
     #: Looks that came to nothing, by the kind of their rule.
     troubles: Counter[str] = attrs.field(factory=Counter)
     queued: int = 0
@@ -196,9 +196,9 @@ class AlertDeliverer:
 
 
 class AlertWatcher:
-    """Has every rule that is due look, and stores what it sees. `looks` has one function a kind.
+    """Checks every rule that is due, and stores what it sees. `checks` has one function a kind.
 
-    `by_each_copy` are kinds that every copy looks at for itself. What `samples` knows is kept once an hour,
+    `by_each_copy` are kinds that every copy checks for itself. What `samples` knows is kept once an hour,
     so that a rule of later can be tried on it.
     """
 
@@ -206,14 +206,14 @@ class AlertWatcher:
         self,
         *,
         watch: AlertWatch,
-        looks: Mapping[RuleKind, Look],
+        checks: Mapping[RuleKind, RuleCheck],
         by_each_copy: frozenset[RuleKind],
         samples: Samples,
         now: Callable[[], datetime],
         tally: AlertTally,
         vitals: Vitals,
     ) -> None:
-        self._watch, self._looks, self._by_each_copy = watch, looks, by_each_copy
+        self._watch, self._checks, self._by_each_copy = watch, checks, by_each_copy
         self._samples = samples
         #: The hour in which a sample of each kind was kept last.
         self._sampled: dict[RuleKind, datetime] = {}
@@ -225,12 +225,12 @@ class AlertWatcher:
 
     async def _turn(self) -> float:
         await self._keep_samples(self._now())
-        for rule in await self._watch.due(tuple(self._looks), self._now()):
+        for rule in await self._watch.due(tuple(self._checks), self._now()):
             now = self._now()
-            sightings = await self._seen(rule, now)
-            self._tally.looks += 1
-            self._tally.troubles[rule.kind] += sightings.trouble is not None
-            await self._watch.settle(rule, sightings, now, by_each_copy=rule.kind in self._by_each_copy)
+            result = await self._seen(rule, now)
+            self._tally.checks += 1
+            self._tally.troubles[rule.kind] += result.trouble is not None
+            await self._watch.settle(rule, result, now, by_each_copy=rule.kind in self._by_each_copy)
         return WATCH_ROUND_S
 
     async def _keep_samples(self, now: datetime) -> None:
@@ -240,16 +240,16 @@ class AlertWatcher:
             await self._watch.keep_samples(new, now)
             self._sampled |= dict.fromkeys(new, hour)
 
-    async def _seen(self, rule: AlertRule, now: datetime) -> RuleSightings:
-        sightings = RuleSightings(now, trouble=f"the look took longer than {LOOK_TIMEOUT_S:g} s")
-        with trio.move_on_after(LOOK_TIMEOUT_S):
+    async def _seen(self, rule: AlertRule, now: datetime) -> CheckResult:
+        result = CheckResult(now, trouble=f"the look took longer than {CHECK_TIMEOUT_S:g} s")
+        with trio.move_on_after(CHECK_TIMEOUT_S):
             try:
-                return await self._looks[rule.kind](rule, now)
+                return await self._checks[rule.kind](rule, now)
             except Slow:
-                sightings = RuleSightings(now, trouble="its question took too long")
+                result = CheckResult(now, trouble="its question took too long")
             except Outage:
                 raise
             except Exception as error:  # what one rule does to its look must not cost the others theirs
                 log.warning("a rule of kind %s could not look: %s", rule.kind, type(error).__name__)
-                sightings = RuleSightings(now, trouble=f"the look failed ({type(error).__name__})")
-        return attrs.evolve(sightings, next_at=now + LOOK_AGAIN)
+                result = CheckResult(now, trouble=f"the look failed ({type(error).__name__})")
+        return attrs.evolve(result, next_at=now + CHECK_AGAIN)

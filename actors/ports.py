@@ -14,10 +14,10 @@ from uuid import UUID
 from protocol.agents import ParkedFor, RunAbandoned, RunHeld, RunLease, Spent
 from protocol.alerts import (
     AlertRule,
+    CheckResult,
     DeliveryLease,
     DeliveryState,
     RuleKind,
-    RuleSightings,
     StandingRule,
     ToldDirectly,
     Undelivered,
@@ -393,7 +393,7 @@ class AlertWatch(Protocol):
     async def due(self, kinds: Sequence[RuleKind], now: datetime) -> Sequence[AlertRule]: ...
 
     async def settle(
-        self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
+        self, rule: AlertRule, seen: CheckResult, now: datetime, *, by_each_copy: bool = False
     ) -> bool: ...
 
     async def keep_samples(self, samples: Mapping[RuleKind, Sample], now: datetime) -> None: ...

@@ -190,7 +190,7 @@ class AlertPlace:
 
 
 @attrs.frozen
-class RuleSightings:
+class CheckResult:
     """What a rule sees at a look: the facts of each subject that is firing.
 
     `covers` is the one subject that was looked at: others are left as they are; blank is all. `told` are

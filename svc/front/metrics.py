@@ -238,7 +238,7 @@ def _alerts(tally: AlertTally) -> Iterable[Metric]:
     )
     standing = "Rules at hand that are told even while the database is away."
     yield _gauge("svc_alert_standing_rules", standing, tally.standing_rules)
-    yield _counter("svc_alert_looks", "Looks of rules that watch something.", tally.looks)
+    yield _counter("svc_alert_looks", "Looks of rules that watch something.", tally.checks)
     troubles = CounterMetricFamily(
         "svc_alert_troubles", "Looks that came to nothing, by the kind of their rule.", labels=["kind"]
     )

@@ -1,4 +1,4 @@
-"""Wiring of the actors of alerts: how each kind of rule looks, and who gathers and delivers.
+"""Wiring of the actors of alerts: how each kind of rule is checked, and who gathers and delivers.
 
 What a rule sees is a rule of the domain; here it is only said where its figures come from.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import attrs
 
 from actors.alert_outage import OutageTeller, Standby
-from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, Look
+from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, RuleCheck
 from actors.supervision import Actor, Board, Vitals
 from protocol.alerts import (
     AlertChannel,
@@ -22,14 +22,13 @@ from protocol.alerts import (
     AlertMessage,
     AlertPlace,
     AlertRule,
+    CheckResult,
     RuleKind,
-    RuleSightings,
 )
 from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
 from svc.config.table import Settings
 from svc.domain.alerts.channels.table import CHANNELS
-from svc.domain.alerts.composing import composed
-from svc.domain.alerts.looking import (
+from svc.domain.alerts.checking import (
     SOON,
     saw_backup,
     saw_certificate,
@@ -37,6 +36,7 @@ from svc.domain.alerts.looking import (
     saw_down,
     subject_of_ingest,
 )
+from svc.domain.alerts.composing import composed
 from svc.domain.alerts.params import (
     BackupParams,
     CertificateParams,
@@ -50,7 +50,7 @@ from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.gathering import GatheringStore
 from svc.store.alerts.standing import PostgresStandingStore
 from svc.store.alerts.watching import WatchStore
-from svc.store.reads.alert_looks import StoredLooks
+from svc.store.reads.alert_checks import StoredChecks
 from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.pools import Pools
 from svc.wiring.safekeeping import Safekeeping
@@ -60,7 +60,7 @@ Loop = tuple[Callable[[], Actor], Vitals]
 
 #: Messages on their way at the same time; one channel takes one of them.
 DELIVERERS: Final = 3
-#: What every copy looks at for itself.
+#: What every copy checks for itself.
 BY_EACH_COPY: Final[frozenset[RuleKind]] = frozenset({"ingest.down"})
 _AWAY: Final = "The database does not answer: spans wait in the spool while it has room."
 _UNWRITTEN: Final = "what was told while the database was away is being written down"
@@ -73,7 +73,7 @@ def copy_name(settings: Settings) -> str:
 
 
 @attrs.define(eq=False)
-class OwnLooks:
+class OwnChecks:
     """Looks at what this process knows of itself. `ingest` is that component of its health."""
 
     dispatcher: AlertDispatcher
@@ -85,20 +85,20 @@ class OwnLooks:
     standby: Standby = attrs.field(factory=Standby)
     _down_since: datetime | None = None
 
-    def table(self) -> dict[RuleKind, Look]:
+    def table(self) -> dict[RuleKind, RuleCheck]:
         """One function for each kind that this copy can see."""
-        looks: dict[RuleKind, Look] = {
+        checks: dict[RuleKind, RuleCheck] = {
             "ingest.down": self.down,
             "disk.budget": self.disk,
             "backup.old": self.backup,
             "certificate.expiring": self.certificate,
         }
-        return {kind: look for kind, look in looks.items() if self.dispatcher.unwatched(kind) is None}
+        return {kind: check for kind, check in checks.items() if self.dispatcher.unwatched(kind) is None}
 
-    async def down(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+    async def down(self, rule: AlertRule, moment: datetime) -> CheckResult:
         """Whether ingest is down here, and since when."""
         if self.standby.unwritten:
-            return RuleSightings(moment, trouble=_UNWRITTEN)
+            return CheckResult(moment, trouble=_UNWRITTEN)
         params = cast(DownParams, read_params(rule.kind, rule.params))
         report = self.ingest()
         self._down_since = None if report["status"] == "UP" else self._down_since or moment
@@ -130,41 +130,41 @@ class OwnLooks:
             samples["certificate.expiring"] = CertificateSample(ends_at=moment + timedelta(seconds=left_s))
         return samples
 
-    async def disk(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+    async def disk(self, rule: AlertRule, moment: datetime) -> CheckResult:
         """The disk against its budget."""
         params, tally = cast(DiskParams, read_params(rule.kind, rule.params)), self.safekeeping.disk
         assert tally is not None, "there is a tally where there is a budget"
         if not tally.measured:
-            return RuleSightings(moment + SOON, trouble="the disk is not measured yet")
+            return CheckResult(moment + SOON, trouble="the disk is not measured yet")
         return saw_disk(params, tally.level, tally.used, tally.budget, tally.reached_on, moment)
 
-    async def backup(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+    async def backup(self, rule: AlertRule, moment: datetime) -> CheckResult:
         """The nightly backup."""
         params, tally = cast(BackupParams, read_params(rule.kind, rule.params)), self.safekeeping.backups
         assert tally is not None, "there is a tally where there is a folder"
         if not tally.looked:
-            return RuleSightings(moment + SOON, trouble="the folder of backups is not read yet")
+            return CheckResult(moment + SOON, trouble="the folder of backups is not read yet")
         return saw_backup(params, tally.last_good_at, tally.last_error, self.began_at, moment)
 
-    async def certificate(self, rule: AlertRule, moment: datetime) -> RuleSightings:
+    async def certificate(self, rule: AlertRule, moment: datetime) -> CheckResult:
         """The certificate that is served."""
         params = cast(CertificateParams, read_params(rule.kind, rule.params))
         return saw_certificate(params, None if self.tls is None else self.tls.left_s(), moment)
 
 
-def alert_loops(pools: Pools, board: Board, own: OwnLooks, tally: AlertTally) -> list[Loop]:
+def alert_loops(pools: Pools, board: Board, own: OwnChecks, tally: AlertTally) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
     database, dispatcher = pools.upkeep, own.dispatcher
     gathering, deliveries = GatheringStore(database), PostgresDeliveryStore(database)
     # Figures may take long to count.
-    looks: dict[RuleKind, Look] = {**own.table(), **StoredLooks(pools.questions).table()}
+    checks: dict[RuleKind, RuleCheck] = {**own.table(), **StoredChecks(pools.questions).table()}
     watcher = board.enrol("alert-watcher", spare=True)
     gatherer = board.enrol("alert-gatherer", spare=True)
     loops: list[Loop] = [
         (
             lambda: AlertWatcher(
                 watch=WatchStore(database),
-                looks=looks,
+                checks=checks,
                 by_each_copy=BY_EACH_COPY,
                 samples=own.samples,
                 now=now,
@@ -193,12 +193,12 @@ def _deliverer(
     return AlertDeliverer(store=deliveries, send=dispatcher.send, tally=tally, vitals=vitals)
 
 
-def _teller(pools: Pools, own: OwnLooks, tally: AlertTally, vitals: Vitals) -> Loop:
+def _teller(pools: Pools, own: OwnChecks, tally: AlertTally, vitals: Vitals) -> Loop:
     store = PostgresStandingStore(pools.upkeep, subject_of_ingest(own.copy))
     return (
         lambda: OutageTeller(
             store=store,
-            look=own.away,
+            check=own.away,
             compose=_composed,
             send=own.dispatcher.send,
             answered_s=pools.answered_s,

@@ -6,7 +6,6 @@ another room is handed to it here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, cast
@@ -25,7 +24,7 @@ from actors.partitions import Partitioner
 from actors.ports import BatchSink, Hours
 from actors.purger import Purger
 from actors.roller import ROUND_TRACES, RollerTally, TraceRoller
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Vitals
 from actors.sweeper import SweepTally
 from protocol.decoding import Prices
 from protocol.storage import Batch
@@ -66,9 +65,9 @@ from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.process_view import OwnerLink
 from svc.web.site import Site
-from svc.wiring.agents import StoredRunRequests, agent_loops, launcher_state, mcp_url
+from svc.wiring.agents import Loop, StoredRunRequests, agent_loops, launcher_state, mcp_url
 from svc.wiring.alert_dispatcher import AlertDispatcher
-from svc.wiring.alerts import OwnLooks, alert_loops, copy_name
+from svc.wiring.alerts import OwnChecks, alert_loops, copy_name
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
@@ -256,22 +255,20 @@ class Service:
     async def _server_time(self) -> datetime:
         return await self.pools.upkeep.run(server_clock, transaction=False)
 
-    def _builder(self, hours: Hours, name: str, round_s: float) -> tuple[Callable[[], Actor], Vitals]:
+    def _builder(self, hours: Hours, name: str, round_s: float) -> Loop:
         vitals = self.board.enrol(name, spare=True)
         return lambda: HourBuilder(hours=hours, now=self._server_time, vitals=vitals, round_s=round_s), vitals
 
-    def _roller(
-        self, name: str, store: PostgresTraceStore, traces: int
-    ) -> tuple[Callable[[], Actor], Vitals]:
+    def _roller(self, name: str, store: PostgresTraceStore, traces: int) -> Loop:
         now, tally, vitals = self._server_time, self.roller_tally, self.board.enrol(name, spare=True)
         return lambda: TraceRoller(store=store, now=now, tally=tally, vitals=vitals, traces=traces), vitals
 
-    def loops(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+    def loops(self) -> list[Loop]:
         """The actors that run until they are cancelled, in the order of their start."""
         cache, listener = self.board.enrol("key-cache"), self.board.enrol("key-news")
         partitioner = self.board.enrol("partitioner", spare=True)
         exporters, purger = (self.board.enrol(name, spare=True) for name in ("exporter-writer", "purger"))
-        loops: list[tuple[Callable[[], Actor], Vitals]] = [
+        loops: list[Loop] = [
             (
                 lambda: KeyCache(
                     verdicts=self.verdicts,
@@ -306,14 +303,14 @@ class Service:
         ]
         return [*self._embedded(), *loops, *self._duties(), *self._decoding(), *self._replicas()]
 
-    def _embedded(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+    def _embedded(self) -> list[Loop]:
         embedded = self.store.embedded
         return [] if embedded is None else [(lambda: embedded, self.board.enrol("embedded-postgres"))]
 
-    def _duties(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+    def _duties(self) -> list[Loop]:
         """What is done now and then, some of it by one replica alone."""
         requests, tee = self._run_requests(), self.teeing.loops(self.board)
-        loops = alert_loops(self.pools, self.board, self._looks(), self.alerts)
+        loops = alert_loops(self.pools, self.board, self._own_checks(), self.alerts)
         loops += tee + agent_loops(self.settings, self.pools.upkeep, requests, self.launcher, self.board)
         duties = leases(self.settings)
         loops.append(invitation_loop(self.means, self.board))
@@ -323,7 +320,7 @@ class Service:
             loops += self.tls.loops(self.board, self.pools.admission, duties)
         return loops
 
-    def _decoding(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+    def _decoding(self) -> list[Loop]:
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,
@@ -331,12 +328,12 @@ class Service:
             pool_size=self.sizes.per_decoder,
             trace_days=self.settings.trace_ttl_days,
         )
-        loops: list[tuple[Callable[[], Actor], Vitals]] = [
+        loops: list[Loop] = [
             (partial(DecoderProcess, lane=lane, launch=launch), lane.vitals) for lane in self.decoders
         ]
         return loops + (compiled_loops(self.sink, self.board) if isinstance(self.sink, Decoders) else [])
 
-    def _replicas(self) -> list[tuple[Callable[[], Actor], Vitals]]:
+    def _replicas(self) -> list[Loop]:
         """What replicas on one served database tell one another, and the server that is read beside it."""
         if self.settings.embedded:
             return []
@@ -345,9 +342,9 @@ class Service:
         loops = [self.shared_prices.loop(self.board), *attempts.loops(self.board)]
         return loops + replica_loops(self.pools.replica, self.board)
 
-    def _looks(self) -> OwnLooks:
+    def _own_checks(self) -> OwnChecks:
         name = copy_name(self.settings)
-        return OwnLooks(self.dispatcher, self.health.ingest, self.safekeeping, self.tls, now(), name)
+        return OwnChecks(self.dispatcher, self.health.ingest, self.safekeeping, self.tls, now(), name)
 
     def bound_to(self, port: int) -> None:
         """The front listens there."""
@@ -356,7 +353,7 @@ class Service:
     def _run_requests(self) -> StoredRunRequests:
         return StoredRunRequests(
             self.pools.upkeep,
-            PostgresKeyStore(self.pools.admission, self.hashers),
+            self.key_store,
             self.means.seals,
             lambda: mcp_url(self.settings, self.port),
             self.keys.evict,

@@ -80,7 +80,7 @@ class Rig:
         if len(self.written) == self.writes:
             self.away = Outage("away again")
 
-    def look(self, rule: AlertRule, since: datetime, now: datetime) -> Mapping[str, AlertFacts]:
+    def check(self, rule: AlertRule, since: datetime, now: datetime) -> Mapping[str, AlertFacts]:
         due = now - since >= timedelta(minutes=self.minutes)
         return {"ingest of here": AlertFacts(title="down")} if due else {}
 
@@ -100,7 +100,7 @@ class Rig:
     def teller(self) -> OutageTeller:
         return OutageTeller(
             store=self,
-            look=self.look,
+            check=self.check,
             compose=self.compose,
             send=self.send,
             answered_s=lambda: self.answered_s,

@@ -13,9 +13,9 @@ import trio
 from trio.testing import MockClock
 
 from actors.alerts import (
+    CHECK_AGAIN,
     COUNT_S,
     DELIVER_ROUND_S,
-    LOOK_AGAIN,
     WATCH_ROUND_S,
     AlertDeliverer,
     AlertGatherer,
@@ -29,10 +29,10 @@ from protocol.alerts import (
     AlertChannel,
     AlertMessage,
     AlertRule,
+    CheckResult,
     DeliveryLease,
     DeliveryState,
     RuleKind,
-    RuleSightings,
     Undelivered,
 )
 from protocol.samples import CertificateSample, Sample
@@ -241,10 +241,10 @@ def rule(kind: RuleKind, number: int) -> AlertRule:
 
 @attrs.define
 class Watch:
-    """Two rules that are due once; what is stored of their looks."""
+    """Two rules that are due once; what is stored of their checks."""
 
     rules: list[AlertRule]
-    stored: list[tuple[str, RuleSightings, bool]] = attrs.field(factory=list)
+    stored: list[tuple[str, CheckResult, bool]] = attrs.field(factory=list)
     samples: list[tuple[RuleKind, datetime]] = attrs.field(factory=list)
 
     async def due(self, kinds: Sequence[RuleKind], now: datetime) -> Sequence[AlertRule]:
@@ -253,7 +253,7 @@ class Watch:
         return [one for one in due if one.kind in kinds]
 
     async def settle(
-        self, rule: AlertRule, seen: RuleSightings, now: datetime, *, by_each_copy: bool = False
+        self, rule: AlertRule, seen: CheckResult, now: datetime, *, by_each_copy: bool = False
     ) -> bool:
         await trio.lowlevel.checkpoint()
         self.stored.append((rule.kind, seen, by_each_copy))
@@ -275,14 +275,14 @@ class Watch:
 async def test_a_rule_whose_look_comes_to_nothing_costs_the_others_nothing(
     autojump_clock: MockClock, trouble: Exception | None, told: str
 ) -> None:
-    async def fails(_rule: AlertRule, _now: datetime) -> RuleSightings:
+    async def fails(_rule: AlertRule, _now: datetime) -> CheckResult:
         if trouble is None:
             await trio.sleep_forever()
         assert trouble is not None
         raise trouble
 
-    async def sees(_rule: AlertRule, now: datetime) -> RuleSightings:
-        return RuleSightings(now + timedelta(minutes=1))
+    async def sees(_rule: AlertRule, now: datetime) -> CheckResult:
+        return CheckResult(now + timedelta(minutes=1))
 
     watch, tally, vitals = (
         Watch([rule("metric", 1), rule("ingest.down", 2)]),
@@ -293,7 +293,7 @@ async def test_a_rule_whose_look_comes_to_nothing_costs_the_others_nothing(
         await keep(
             lambda: AlertWatcher(
                 watch=watch,
-                looks={"metric": fails, "ingest.down": sees},
+                checks={"metric": fails, "ingest.down": sees},
                 by_each_copy=frozenset({"ingest.down"}),
                 samples=lambda _now: {},
                 now=lambda: NOW,
@@ -303,9 +303,9 @@ async def test_a_rule_whose_look_comes_to_nothing_costs_the_others_nothing(
             vitals,
         )
     [(_, seen, _), (_, other, by_each)] = watch.stored
-    assert (seen.trouble, seen.next_at) == (told, NOW + LOOK_AGAIN)
+    assert (seen.trouble, seen.next_at) == (told, NOW + CHECK_AGAIN)
     assert (other.trouble, by_each) == (None, True)
-    assert (tally.looks, dict(tally.troubles)) == (2, {"metric": 1, "ingest.down": 0})
+    assert (tally.checks, dict(tally.troubles)) == (2, {"metric": 1, "ingest.down": 0})
     assert vitals.crashes == 0
 
 
@@ -325,7 +325,7 @@ async def test_what_is_known_of_the_instance_is_kept_once_an_hour_from_when_it_i
         await keep(
             lambda: AlertWatcher(
                 watch=watch,
-                looks={},
+                checks={},
                 by_each_copy=frozenset(),
                 samples=samples,
                 now=clock,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from datetime import datetime
 
-from protocol.alerts import RuleSightings
+from protocol.alerts import CheckResult
 from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
-from svc.domain.alerts.looking import saw_backup, saw_certificate, saw_disk
+from svc.domain.alerts.checking import saw_backup, saw_certificate, saw_disk
 from svc.domain.alerts.params import BackupParams, CertificateParams, DiskParams
 
 SampledParams = DiskParams | BackupParams | CertificateParams
@@ -25,7 +25,7 @@ def sampled_firings(params: SampledParams, samples: Iterable[tuple[datetime, Sam
     return moments
 
 
-def _saw(params: SampledParams, sample: Sample, moment: datetime) -> RuleSightings:
+def _saw(params: SampledParams, sample: Sample, moment: datetime) -> CheckResult:
     match params, sample:
         case DiskParams(), DiskSample():
             return saw_disk(params, sample.level, sample.used, sample.budget, sample.reached_on, moment)

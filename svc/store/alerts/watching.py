@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.alerts import FAILURE_CHARS, AlertFacts, AlertRule, RuleKind, RuleSightings
+from protocol.alerts import FAILURE_CHARS, AlertFacts, AlertRule, CheckResult, RuleKind
 from protocol.samples import Sample
 from svc.store.alerts.outbox import facts_of, tell
 from svc.store.alerts.rules import COLUMNS, rule_of
@@ -46,7 +46,7 @@ class WatchStore:
         return [rule_of(row) for row in rows]
 
     async def settle(
-        self, rule: AlertRule, sightings: RuleSightings, now: datetime, *, by_each_copy: bool = False
+        self, rule: AlertRule, result: CheckResult, now: datetime, *, by_each_copy: bool = False
     ) -> bool:
         """Write what a look saw. False: another copy looked, or the rule was changed meanwhile.
 
@@ -66,9 +66,9 @@ class WatchStore:
             )
             if not is_current:
                 return False
-            if sightings.trouble is None:
-                await _compare(connection, rule, sightings, now)
-                for subject, facts in sightings.told.items():
+            if result.trouble is None:
+                await _compare(connection, rule, result, now)
+                for subject, facts in result.told.items():
                     if not rule.is_muted(now):
                         await tell(connection, rule.project_id, rule.id, subject, "told", "told", facts, now)
             # When to look again; what every copy looks at is always due.
@@ -78,9 +78,9 @@ class WatchStore:
                 rule.project_id,
                 rule.id,
                 now,
-                None if sightings.trouble is None else sightings.trouble[:FAILURE_CHARS],
+                None if result.trouble is None else result.trouble[:FAILURE_CHARS],
                 by_each_copy,
-                sightings.next_at,
+                result.next_at,
             )
             return True
 
@@ -91,17 +91,17 @@ class WatchStore:
         await keep_samples(self.database, samples, now)
 
 
-async def _compare(connection: Connection, rule: AlertRule, sightings: RuleSightings, now: datetime) -> None:
+async def _compare(connection: Connection, rule: AlertRule, result: CheckResult, now: datetime) -> None:
     # What it saw before, of what it looked at now.
     rows = await connection.fetch(
         "select subject, since, told from alert_watch where project_id = $1 and rule_id = $2"
         " and ($3 = '' or subject = $3)",
         rule.project_id,
         rule.id,
-        sightings.covers,
+        result.covers,
     )
     watch_rows = {row["subject"]: row for row in rows}
-    firing = dict(list(sightings.firing.items())[:SUBJECTS_MOST])
+    firing = dict(list(result.firing.items())[:SUBJECTS_MOST])
     for subject, facts in firing.items():
         await _fires(connection, rule, subject, facts, watch_rows.get(subject), now)
     for subject, row in watch_rows.items():

@@ -22,8 +22,8 @@ from protocol.alerts import (
 )
 from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
 from svc.domain.alerts.calendar import digests_since, first_look, next_digest
+from svc.domain.alerts.checking import saw_backup, saw_certificate, saw_disk, saw_down, saw_letters
 from svc.domain.alerts.composing import INCIDENTS_MOST, composed
-from svc.domain.alerts.looking import saw_backup, saw_certificate, saw_disk, saw_down, saw_letters
 from svc.domain.alerts.metric import HourFigures, figures_of, firings, judge, summed
 from svc.domain.alerts.params import (
     PARAMS,

@@ -22,7 +22,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.store.reads.traces import TraceFilter, TraceRank
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 DAY = timedelta(days=1)
@@ -90,7 +90,7 @@ async def agent(store: Database) -> Agent:
                         status_code=2 if failed else 0, attributes=tool | error, **shared),
                 )
             )  # fmt: skip
-    traces = TraceStore(store)
+    traces = PostgresTraceStore(store)
     while (await traces.settle(clock.now + timedelta(minutes=1), 100)).seen:
         pass
     return Agent(Reads.of(store, QueryStore(store), lambda: NOW))

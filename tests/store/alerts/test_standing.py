@@ -11,14 +11,14 @@ from protocol.alerts import (
     AlertEvent,
     AlertFacts,
     AlertRule,
+    CheckResult,
     DeliveryState,
     DirectLetter,
-    RuleSightings,
     StandingRule,
     ToldDirectly,
 )
+from svc.domain.alerts.checking import SOON, subject_of_ingest
 from svc.domain.alerts.composing import composed
-from svc.domain.alerts.looking import SOON, subject_of_ingest
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.alerts.standing import PostgresStandingStore
@@ -56,7 +56,7 @@ def told(standing: StandingRule, *states: DeliveryState) -> ToldDirectly:
 async def sees(store: Database, rule: AlertRule, minute: int, *, down: bool) -> None:
     """A look of this copy."""
     now = NOW + minute * SOON
-    seen = RuleSightings(now + SOON, {SUBJECT: FACTS} if down else {}, covers=SUBJECT)
+    seen = CheckResult(now + SOON, {SUBJECT: FACTS} if down else {}, covers=SUBJECT)
     assert await WatchStore(store).settle(rule, seen, now, by_each_copy=True)
 
 

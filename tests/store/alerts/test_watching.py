@@ -7,7 +7,7 @@ from datetime import timedelta
 import attrs
 import trio
 
-from protocol.alerts import AlertFacts, AlertRule, RuleSightings
+from protocol.alerts import AlertFacts, AlertRule, CheckResult
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.alerts.watching import SUBJECTS_MOST, WatchStore
 from svc.store.postgres.database import Database
@@ -31,7 +31,7 @@ async def look(store: Database, rule: AlertRule, minute: int, **seen: object) ->
     watch = WatchStore(store)
     due = await watch.due([rule.kind], now)
     assert [one.id for one in due] == [rule.id]
-    return await watch.settle(due[0], RuleSightings(now + SOON, **seen), now)  # type: ignore[arg-type]
+    return await watch.settle(due[0], CheckResult(now + SOON, **seen), now)  # type: ignore[arg-type]
 
 
 async def test_it_is_told_when_it_begins_and_when_it_is_over_and_not_in_between(store: Database) -> None:
@@ -66,7 +66,7 @@ async def test_of_several_copies_that_look_one_writes(store: Database) -> None:
     [due] = await watch.due([disk.kind], NOW)
 
     async def copy() -> None:
-        wrote.append(await watch.settle(due, RuleSightings(NOW + SOON, DISK), NOW))
+        wrote.append(await watch.settle(due, CheckResult(NOW + SOON, DISK), NOW))
 
     async with trio.open_nursery() as nursery:
         for _ in range(4):
@@ -81,7 +81,7 @@ async def test_a_rule_that_was_changed_meanwhile_is_not_judged_by_its_earlier_wo
     [due] = await WatchStore(store).due([disk.kind], NOW)
     changed = attrs.evolve(disk, updated_at=NOW + SOON)
     assert await AlertRuleStore(store).put(changed, "tests") is None
-    assert not await WatchStore(store).settle(due, RuleSightings(NOW + SOON, DISK), NOW)
+    assert not await WatchStore(store).settle(due, CheckResult(NOW + SOON, DISK), NOW)
     assert await events(store) == []
 
 
@@ -110,7 +110,7 @@ async def test_each_copy_sees_its_own_subjects_and_ends_no_others(store: Databas
         now = NOW + minute * SOON
         [due] = await watch.due([down.kind], now)
         firing = {f"ingest of {name}": DISK["disk"]} if is_down else {}
-        seen = RuleSightings(now + SOON, firing, covers=f"ingest of {name}")
+        seen = CheckResult(now + SOON, firing, covers=f"ingest of {name}")
         assert await watch.settle(due, seen, now, by_each_copy=True)
 
     await copy("a", True, 1)

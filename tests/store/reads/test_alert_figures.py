@@ -23,9 +23,9 @@ from svc.store.aggregates.vitals import SOURCES
 from svc.store.alerts.watching import WatchStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alert_backtest import AlertBacktest
+from svc.store.reads.alert_checks import StoredChecks
 from svc.store.reads.alert_figures import AlertFigures
 from svc.store.reads.alert_history import AlertHistory
-from svc.store.reads.alert_looks import StoredLooks
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.aggregates.test_vitals import call
 from tests.store.alerts.telling import project_of
@@ -130,17 +130,17 @@ async def test_a_rule_looks_at_its_figure_and_at_the_days_before(store: Database
         for _ in range(30 if day == 8 else 10):
             number += 1
             await spans.write(rows(call(number, dice, clock)))
-    looks = StoredLooks(store).table()
+    checks = StoredChecks(store).table()
     at = NOW + timedelta(seconds=1)
-    above = await looks["metric"](rule("metric", dataset="spans", value=29, least=0), at)
+    above = await checks["metric"](rule("metric", dataset="spans", value=29, least=0), at)
     assert above.firing["metric"].text == "It is 30 now."
-    assert (await looks["metric"](rule("metric", dataset="spans", value=30, least=0), at)).firing == {}
+    assert (await checks["metric"](rule("metric", dataset="spans", value=30, least=0), at)).firing == {}
     rises = rule("metric", dataset="spans", value=150, least=0, bound="rises")
-    told = (await looks["metric"](rises, at)).firing["metric"]
+    told = (await checks["metric"](rises, at)).firing["metric"]
     assert told.text == "It is 30 now; usual are 10."
     unknown = rule("metric", dataset="spans", value=1)
     unknown = attrs.evolve(unknown, params={**unknown.params, "filters": {"nonsense": "x"}})
-    assert "unknown field 'nonsense'" in str((await looks["metric"](unknown, at)).trouble)
+    assert "unknown field 'nonsense'" in str((await checks["metric"](unknown, at)).trouble)
 
 
 async def test_the_backtest_tells_the_hours_at_which_a_condition_began(store: Database, clock: Clock) -> None:
@@ -195,15 +195,15 @@ async def test_a_service_that_spoke_daily_is_told_silent_and_the_demo_is_not(
     await heard(store, "demo", range(2, 12), "trace-svc.demo")
     await heard(store, "new", range(2, 4))
     await heard(store, "talks", range(12))
-    looked = await StoredLooks(store).table()["ingest.silent"](rule("ingest.silent"), NOW)
+    looked = await StoredChecks(store).table()["ingest.silent"](rule("ingest.silent"), NOW)
     assert set(looked.firing) == {"service shop"}
     found = await AlertBacktest(store).run(1, "ingest.silent", read_params("ingest.silent", {}), NOW)
     assert (found.judged, found.fired) == (True, 1)
 
 
 async def test_dead_letters_are_told_without_what_they_hold(store: Database, clock: Clock) -> None:
-    looks = StoredLooks(store).table()
-    assert (await looks["ingest.dead_letters"](rule("ingest.dead_letters"), NOW)).firing == {}
+    checks = StoredChecks(store).table()
+    assert (await checks["ingest.dead_letters"](rule("ingest.dead_letters"), NOW)).firing == {}
     for spans in (3, 4):
         await execute(
             store,
@@ -212,11 +212,11 @@ async def test_dead_letters_are_told_without_what_they_hold(store: Database, clo
             spans,
             NOW - timedelta(hours=spans),
         )
-    told = (await looks["ingest.dead_letters"](rule("ingest.dead_letters"), NOW)).firing["dead letters"]
+    told = (await checks["ingest.dead_letters"](rule("ingest.dead_letters"), NOW)).firing["dead letters"]
     assert told.title == "7 spans wait as dead letters"
     assert "planted" not in str(told)
     five = rule("ingest.dead_letters", spans=8)
-    assert (await looks["ingest.dead_letters"](five, NOW)).firing == {}
+    assert (await checks["ingest.dead_letters"](five, NOW)).firing == {}
 
 
 async def test_a_digest_tells_of_its_period_and_of_what_is_open(store: Database, clock: Clock) -> None:
@@ -226,7 +226,7 @@ async def test_a_digest_tells_of_its_period_and_of_what_is_open(store: Database,
     await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 100)
     await opened(store, seen(1, severity=0.9), at=NOW - timedelta(hours=2))
     await opened(store, seen(2), at=NOW - timedelta(days=3))
-    looked = await StoredLooks(store).table()["digest"](
+    looked = await StoredChecks(store).table()["digest"](
         rule("digest", due_at=NOW), NOW + timedelta(minutes=3)
     )
     [(subject, facts)] = looked.told.items()

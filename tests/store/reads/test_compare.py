@@ -17,7 +17,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.reads import compare as compare_module
 from svc.store.reads.compare import CompareStore, side_of
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 DAY = timedelta(days=1)
@@ -59,7 +59,7 @@ async def switched(store: Database) -> CompareStore:
                 ),
             )
         )
-    traces = TraceStore(store)
+    traces = PostgresTraceStore(store)
     while (await traces.settle(clock.now + timedelta(minutes=1), 100)).seen:
         pass
     return CompareStore(store)

@@ -19,7 +19,7 @@ from svc.store.detection.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads import first_look
 from svc.store.reads.first_look import TRACES, FirstLookReads
-from svc.store.spans.traces import TraceStore
+from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 #: Traces begin so long apart, the last one a minute before `NOW`.
@@ -59,7 +59,7 @@ async def look(store: Database, *traces: list[Any]) -> FirstLook:
     writer = store_of(store, clock)
     for spans in traces:
         await writer.write(rows(*spans))
-    while (await TraceStore(store).settle(clock.now + timedelta(seconds=11), 1_000)).seen:
+    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 1_000)).seen:
         pass
     return await FirstLookReads(store).of(PROJECT, NOW)
 

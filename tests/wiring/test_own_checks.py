@@ -13,7 +13,7 @@ from protocol.alerts import AlertRule, RuleKind
 from protocol.samples import BackupSample, DiskSample
 from svc.config.table import read_settings
 from svc.domain.alerts.params import kept_params, read_params
-from svc.wiring.alerts import OwnLooks, copy_name
+from svc.wiring.alerts import OwnChecks, copy_name
 from svc.wiring.safekeeping import Safekeeping
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -25,10 +25,10 @@ def rule(kind: RuleKind) -> AlertRule:
 
 async def test_a_process_that_began_just_now_says_that_it_does_not_know_yet() -> None:
     keeping = Safekeeping(BackupTally(), DiskTally(budget=10))
-    own = OwnLooks(cast(Any, None), dict, keeping, None, NOW, "here")
+    own = OwnChecks(cast(Any, None), dict, keeping, None, NOW, "here")
     assert own.samples(NOW) == {}
-    for look, kind in ((own.disk, "disk.budget"), (own.backup, "backup.old")):
-        seen = await look(rule(cast(RuleKind, kind)), NOW)
+    for check, kind in ((own.disk, "disk.budget"), (own.backup, "backup.old")):
+        seen = await check(rule(cast(RuleKind, kind)), NOW)
         assert seen.trouble is not None
         assert seen.trouble.endswith("yet")
     disk, backups = keeping.disk, keeping.backups
@@ -48,7 +48,7 @@ async def test_two_copies_on_one_host_tell_an_outage_under_names_of_their_own() 
     titles = []
     for port in (8000, 8001):
         name = copy_name(read_settings({"SVC_HTTP_BIND": f"127.0.0.1:{port}"}))
-        own = OwnLooks(cast(Any, None), dict, Safekeeping(None, None), None, NOW, name)
+        own = OwnChecks(cast(Any, None), dict, Safekeeping(None, None), None, NOW, name)
         facts = own.away(rule("ingest.down"), NOW - timedelta(hours=1), NOW)
         assert list(facts) == [f"ingest of {socket.gethostname()}:{port}"]
         titles += [one.title for one in facts.values()]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from protocol.alerts import AlertFacts, RuleSightings
+from protocol.alerts import AlertFacts, CheckResult
 from svc.domain.alerts.calendar import next_digest
 from svc.domain.alerts.metric import JudgedFigure
 from svc.domain.alerts.params import (
@@ -41,7 +41,7 @@ def subject_of_ingest(copy: str) -> str:
 
 def saw_down(
     params: DownParams, copy: str, down_since: datetime | None, why: str, now: datetime
-) -> RuleSightings:
+) -> CheckResult:
     """Ingest of this copy, as its health has it."""
     firing = {}
     if down_since is not None and now - down_since >= timedelta(minutes=params.minutes):
@@ -52,12 +52,12 @@ def saw_down(
             path=_HEALTH,
         )
         firing[subject_of_ingest(copy)] = facts
-    return RuleSightings(now + SOON, firing, covers=subject_of_ingest(copy))
+    return CheckResult(now + SOON, firing, covers=subject_of_ingest(copy))
 
 
 def saw_letters(
     params: LettersParams, spans: int, oldest_at: datetime | None, reason: str | None, now: datetime
-) -> RuleSightings:
+) -> CheckResult:
     """Spans that wait as dead letters. Secrets: a reason may quote a payload, so nobody sees it."""
     firing = {}
     if spans >= params.spans and oldest_at is not None and reason is not None:
@@ -68,10 +68,10 @@ def saw_letters(
             severity="medium",
             path=_DEAD_LETTERS,
         )
-    return RuleSightings(now + SOON, firing)
+    return CheckResult(now + SOON, firing)
 
 
-def saw_silent(params: SilentParams, silences: Mapping[str, datetime], now: datetime) -> RuleSightings:
+def saw_silent(params: SilentParams, silences: Mapping[str, datetime], now: datetime) -> CheckResult:
     """Services that spoke daily and are silent."""
     firing = {
         f"service {name}": AlertFacts(
@@ -82,12 +82,12 @@ def saw_silent(params: SilentParams, silences: Mapping[str, datetime], now: date
         )
         for name, last_at in silences.items()
     }
-    return RuleSightings(now + SELDOM, firing)
+    return CheckResult(now + SELDOM, firing)
 
 
 def saw_disk(
     params: DiskParams, level: str, used: int, budget: int, reached_on: date | None, now: datetime
-) -> RuleSightings:
+) -> CheckResult:
     """The disk against its budget."""
     share = f"{percent(used / budget)} of {size(budget)} used" if budget else "nothing measured yet"
     when = "" if reached_on is None else f", reached on {reached_on} by present growth"
@@ -115,7 +115,7 @@ def saw_disk(
                 severity="low",
                 path="/settings/project",
             )
-    return RuleSightings(now + SOON, firing)
+    return CheckResult(now + SOON, firing)
 
 
 def saw_backup(
@@ -124,7 +124,7 @@ def saw_backup(
     last_error: str | None,
     began_at: datetime,
     now: datetime,
-) -> RuleSightings:
+) -> CheckResult:
     """The nightly backup; one that was never made is as old as the process."""
     firing = {}
     if last_error is not None:
@@ -140,13 +140,13 @@ def saw_backup(
             severity="high",
             path=_HEALTH,
         )
-    return RuleSightings(now + OFTEN, firing)
+    return CheckResult(now + OFTEN, firing)
 
 
-def saw_certificate(params: CertificateParams, left_s: float | None, now: datetime) -> RuleSightings:
+def saw_certificate(params: CertificateParams, left_s: float | None, now: datetime) -> CheckResult:
     """The certificate that is served."""
     if left_s is None:
-        return RuleSightings(now + OFTEN, trouble="no certificate is served yet")
+        return CheckResult(now + OFTEN, trouble="no certificate is served yet")
     firing = {}
     if left_s <= params.days * 86_400:
         ends = now + timedelta(seconds=left_s)
@@ -157,10 +157,10 @@ def saw_certificate(params: CertificateParams, left_s: float | None, now: dateti
             severity="high" if left_s <= 3 * 86_400 else "medium",
             path=_HEALTH,
         )
-    return RuleSightings(now + SELDOM, firing)
+    return CheckResult(now + SELDOM, firing)
 
 
-def saw_metric(params: MetricParams, judged: JudgedFigure, now: datetime) -> RuleSightings:
+def saw_metric(params: MetricParams, judged: JudgedFigure, now: datetime) -> CheckResult:
     """A figure against its bound."""
     firing = {}
     if judged.holds:
@@ -174,9 +174,9 @@ def saw_metric(params: MetricParams, judged: JudgedFigure, now: datetime) -> Rul
             severity="medium",
             path="/vitals",
         )
-    return RuleSightings(now + OFTEN, firing)
+    return CheckResult(now + OFTEN, firing)
 
 
-def saw_digest(params: DigestParams, facts: AlertFacts, due_at: datetime, now: datetime) -> RuleSightings:
+def saw_digest(params: DigestParams, facts: AlertFacts, due_at: datetime, now: datetime) -> CheckResult:
     """The digest that was due then; one that was missed is made once, late."""
-    return RuleSightings(next_digest(params, now), told={f"digest {due_at:%Y-%m-%d %H:%M}": facts})
+    return CheckResult(next_digest(params, now), told={f"digest {due_at:%Y-%m-%d %H:%M}": facts})
