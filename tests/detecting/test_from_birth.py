@@ -68,7 +68,7 @@ async def test_a_tool_broken_from_birth_is_shown_at_once_and_with_six_traces_it_
     await house.rest()
     await house.look()
     [case] = await house.cases()
-    assert (case["state"], case["listed"]) == ("open", ["cause tool_error_rate:create_return:up"])
+    assert (case["state"], case["listed"]) == ("open", ["cause tool_error_rate:create_return:birth"])
     assert [row[0] for row in await house.told("trace_count")] == [6]
     # Looked at again, nothing more comes of it.
     await execute(store, "update fold_state set newest_slot = newest_slot")
@@ -90,7 +90,7 @@ async def test_a_tool_that_appears_later_needs_more(store: Database) -> None:
     await replay(store, Hour(LAST, *earlier, *later, (15.0, "create_return", True)))
     await house.rest()
     await house.look()
-    assert [row[0] for row in await house.told("cause_key")] == ["tool_error_rate:create_return:up"]
+    assert [row[0] for row in await house.told("cause_key")] == ["tool_error_rate:create_return:birth"]
 
 
 async def test_it_is_over_when_the_tool_works_and_not_when_a_baseline_is_there(store: Database) -> None:
@@ -106,7 +106,7 @@ async def test_it_is_over_when_the_tool_works_and_not_when_a_baseline_is_there(s
     [case] = await house.cases()
     assert (case["state"], case["resolution"]) == ("resolved", "recovered")
     keys = {row[0] for row in await house.told("cause_key")}
-    assert "tool_error_rate:create_return:up" in keys
+    assert "tool_error_rate:create_return:birth" in keys
     assert (await fetch(store, "select count(*) as n from finding where closed_at is not null"))[0]["n"] == 1
 
 
@@ -129,3 +129,22 @@ async def test_its_case_has_a_report_and_pages_that_compare_nothing(store: Datab
             assert seen.status == 200, path
             assert "Traceback" not in seen.text
         assert 'href="' + BASE + '/cases/C-1"' in seen.text
+
+
+async def test_history_that_undoes_it_does_not_hide_a_rise_that_began_earlier(store: Database) -> None:
+    await looked(store, LAST, *broken(8))
+    assert [row[0] for row in await House(store).told("cause_key")] == ["tool_error_rate:create_return:birth"]
+    # A month of the past arrives in which the tool works, and breaks three days before its end.
+    days, month = 24 * 60.0, []
+    for number in range(3_000):
+        at = -30 * days + number * 14.4
+        month.append((at, "create_return", at > -3 * days and number % 2 == 0))
+    await replay(store, Hour(LAST, *broken(8), *month))
+    house = House(store)
+    await house.rest()
+    await house.look()
+    findings = {
+        key: (closed, status) for key, closed, status in await house.told("cause_key", "closed_as", "status")
+    }
+    assert findings["tool_error_rate:create_return:birth"][0] == "recovered"
+    assert findings["tool_error_rate:create_return:up"] == (None, "confirmed")

@@ -104,9 +104,12 @@ def told(detector: str, bucket: Watched, change: Change, reach: float) -> Told:
         else [instant(change.usual.first).isoformat(), instant(change.usual.end).isoformat()],
         **figures,
     }
+    key = key_of(bucket, change.direction)
     if change.arm == "early" and harmful:
         payload["from_birth"] = "case" if change.confirmed else "finding"
-    cause = Cause(detector, bucket.measure, key_of(bucket, change.direction))
+        # A cause of its own: a rise that history shows later, and that began earlier, is no echo of it.
+        key = f"{bucket.measure}:{subject_of(bucket)[1]}:birth"
+    cause = Cause(detector, bucket.measure, key)
     return Told(cause, title, basis, worth, harmful, metric, current, baseline, payload)
 
 
