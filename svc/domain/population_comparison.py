@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.quantities import count
 from svc.domain.rca.statistics import Z_95, benjamini_hochberg, odds_ratio, wilson
 
 #: Values shown at most: with ten of them an answer stays below 4 KB.
@@ -159,8 +160,8 @@ def _notes(baseline: TracePopulation, comparison: TracePopulation) -> list[str]:
     for name, side in (("baseline", baseline), ("comparison", comparison)):
         if side.sampled < side.matched:
             notes.append(
-                f"{name}: {side.sampled:,} of {side.matched:,} traces were looked at, chosen by the end"
-                " of their ids"
+                f"{name}: {count(side.sampled)} of {count(side.matched)} traces were looked at,"
+                " chosen by the end of their ids"
             )
         if side.sampled < FEW_TRACES:
             notes.append(f"{name}: {side.sampled} traces are too few to tell small differences from chance")
@@ -169,4 +170,6 @@ def _notes(baseline: TracePopulation, comparison: TracePopulation) -> list[str]:
 
 def _rounded(value: float | None) -> float | None:
     """To four digits, which is more than any of these figures is sure of."""
-    return None if value is None else float(f"{value:.4g}")
+    if value is None or value == 0:
+        return value
+    return round(value, 3 - math.floor(math.log10(abs(value))))

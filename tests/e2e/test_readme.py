@@ -92,7 +92,7 @@ def test_the_key_made_on_the_page_opens_the_tools(service: Service, env: dict[st
         answer = httpx2.post(
             url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers={name: value}, timeout=30
         )
-        assert len(answer.json()["result"]["tools"]) == 19
+        assert len(answer.json()["result"]["tools"]) == len(TOOLS)
 
 
 def _on_path(env: dict[str, str]) -> dict[str, str]:

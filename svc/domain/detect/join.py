@@ -46,9 +46,14 @@ class Candidate:
     subjects: frozenset[str]
 
     @property
-    def rank(self) -> tuple[int, int, str]:
-        """By kind of cause, then by onset; the smallest names the case."""
-        return _RANKS.get(self.cause, len(CAUSE_ORDER)), self.onset.median, self.key
+    def rank(self) -> tuple[int, int, bool, str]:
+        """By kind of cause, then by onset; the smallest names the case.
+
+        When a tool's failures and their new kind began in one slot, the failures lead. Keys are random, so
+        they alone would leave it to chance.
+        """
+        is_new_kind = self.cause == "new_signature"
+        return _RANKS.get(self.cause, len(CAUSE_ORDER)), self.onset.median, is_new_kind, self.key
 
 
 @attrs.frozen
@@ -116,7 +121,7 @@ def _apart(finding: Candidate, group: Sequence[Candidate]) -> int:
     return min(abs(finding.onset.median - member.onset.median) for member in group)
 
 
-def _rank(finding: Candidate) -> tuple[int, int, str]:
+def _rank(finding: Candidate) -> tuple[int, int, bool, str]:
     return finding.rank
 
 

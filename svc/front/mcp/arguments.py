@@ -1,4 +1,4 @@
-"""The arguments of the nineteen tools, one class each: their types, their schema, their texts.
+"""The arguments of the tools, one class each: their types, their schema, their texts.
 
 `tools/list` shows the schema of these classes and `tools/call` validates with them, so the two cannot differ.
 Absent is `UNSET`; null and blank texts are taken for absent before a class sees them.

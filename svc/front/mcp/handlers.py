@@ -1,4 +1,4 @@
-"""What the nineteen tools do: arguments in, an answer fit for JSON out.
+"""What the tools do: arguments in, an answer fit for JSON out.
 
 Each reads one project and writes nothing. A fault of meaning is a `ToolError`, whose text says what to call
 next; the stores' `Refused` and `Outage` pass through and are told by the caller.
@@ -51,14 +51,16 @@ async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> An
         for name, detector in DETECTORS.items()
         if settings[name].enabled and lacking(detector, reads.installed) is None
     ]
-    return {
+    answer = {
         **project,
         "pipeline_version": PIPELINE_VERSION,
         "counts": {"spans": spans["count"], **project["counts"]},
         "judge_runtime": await reads.runs.judge_runtime(project_id, reads.ambient),
         "watching": {"enabled_classifiers": enabled, **watched},
-        "first_look": await reads.first_look.brief(project_id, reads.now()),
     }
+    if reads.extensions:
+        answer["first_look"] = await reads.first_look.brief(project_id, reads.now())
+    return answer
 
 
 async def list_call_sites(reads: Reads, project_id: int, _asked: a.ListCallSites) -> Answer:

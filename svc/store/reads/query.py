@@ -27,6 +27,7 @@ from protocol.storage import Slow
 from svc.domain.calendar import after as later
 from svc.domain.datasets import SPANS, Dataset
 from svc.domain.measures import COUNT
+from svc.domain.quantities import count
 from svc.store.aggregates.closed_hours import CUBED
 from svc.store.aggregates.cubes import split_range
 from svc.store.aggregates.failed import FAILED
@@ -291,7 +292,7 @@ class QueryStore:
         started = found[0]["n"]
         if not started:
             return {}
-        shown = f"more than {NOTE_ROWS:,}" if started > NOTE_ROWS else str(started)
+        shown = f"more than {count(NOTE_ROWS)}" if started > NOTE_ROWS else count(started)
         return {"notes": [f"0 by arrival; {shown} started in this range: by={EVENT_TIME}"]}
 
 
