@@ -10,6 +10,7 @@ import pytest
 
 from tests.browser.conftest import BASE, EMAIL, Opened
 from tests.browser.test_pages import check, check_everywhere, settle
+from tests.service import until
 
 TRIAGE = BASE + "/triage"
 
@@ -121,7 +122,17 @@ def test_every_verb_of_a_case_is_a_key_with_a_way_back(watched: Opened) -> None:
         settle(page)
         page.keyboard.press("u")
         page.get_by_text("C-2 is open again.").wait_for()
-        page.get_by_role("button", name=re.compile("Analyse")).click()
+        # Reopened, it is analysed by itself. Meanwhile the page has no such button, nor gets one until it is
+        # opened again.
+        button = page.get_by_role("button", name=re.compile("Analyse"))
+
+        def is_shown() -> bool:
+            page.reload()
+            settle(page)
+            return bool(button.count())
+
+        until(is_shown, 120, 0.5)
+        button.click()
         page.get_by_text("C-2 is being looked into.").wait_for()
 
 

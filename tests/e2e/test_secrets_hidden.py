@@ -121,6 +121,7 @@ def test_a_planted_secret_is_in_no_answer(service: Service) -> None:
             {"dataset": "tool_calls", "filters": {"name": session}},
             {"dataset": "classifier_events"},
         ],
+        "compare": [{"baseline": {}, "comparison": {"filters": {"name": session}}}],
     }
     needs_a_finding = {"get_case", "get_finding", "get_finding_evidence"}
     for name in sorted({tool.name for tool in TOOLS} - needs_a_finding):

@@ -252,7 +252,7 @@ async def test_a_full_context_is_trimmed_once_and_then_wrapped_up(place: Place) 
                 model,
                 place.url,
                 place.token,
-                limits=RunLimits(60.0, 90, 10**7, 99.0, 1_000, 36_000),
+                limits=RunLimits(60.0, 90, 10**7, 99.0, 1_000, 40_000),
                 prompt="why " * 9_000,
             )
             result, events = await ended(client, "run.1", wanted)
