@@ -114,13 +114,16 @@ class BucketStates:
         rows = await self.database.fetch(_OLDEST, *key, timeout_s=READ_TIMEOUT_S)
         return _decode(rows[0]["body"]) if rows else None
 
-    async def all(self, project_id: int, detector: str) -> Mapping[Watched, BucketState]:
-        """The state of every subject of a detector, at most `STATES_READ`, by name."""
+    async def all(
+        self, project_id: int, detector: str, limit: int = STATES_READ
+    ) -> Mapping[Watched, BucketState]:
+        """The state of every subject of a detector, at most `limit` of them, by name."""
         rows = await self.database.fetch(
             "select measure, subject, body from bucket_state where project_id = $1 and detector = $2"
-            f" order by measure, subject limit {STATES_READ}",
+            " order by measure, subject limit $3",
             project_id,
             detector,
+            limit,
             timeout_s=READ_TIMEOUT_S,
         )
         return {Watched(row["measure"], row["subject"]): _decode(row["body"]) for row in rows}

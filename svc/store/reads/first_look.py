@@ -8,7 +8,7 @@ inside successful results are not looked for here. Writes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -31,9 +31,11 @@ from svc.domain.messages import PREVIEW_CHARS
 from svc.domain.rollup import MODEL_CALLS
 from svc.store.aggregates.models import CALLS
 from svc.store.aggregates.models import TOKENS as CALL_TOKENS
-from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.bucket_states import STATES_READ, BucketStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY
+from svc.store.postgres.rows import latency_ms, printed
+from svc.store.spans.availability import bounds, traces_with_payloads
 
 #: The newest traces that are looked at.
 TRACES: Final = 1_000
@@ -48,6 +50,7 @@ _MODELS: Final = 200
 #: Dearest and slowest traces.
 _NOTABLE: Final = 3
 _SERVICES: Final = 20
+_FIRST_SUBJECTS: Final = 100
 #: Names of tools and models that are listed.
 _NAMES: Final = 12
 
@@ -133,6 +136,10 @@ class _Rows:
     """What the statements bring."""
 
     traces: list[Any]
+    dearest: list[Any] = attrs.field(factory=list)
+    slowest: list[Any] = attrs.field(factory=list)
+    #: Which of these two still have a payload.
+    with_payloads: Set[bytes] = frozenset()
     tools: list[Any] = attrs.field(factory=list)
     retries: list[Any] = attrs.field(factory=list)
     models: list[Any] = attrs.field(factory=list)
@@ -159,7 +166,8 @@ class FirstLookReads:
 
     async def brief(self, project_id: int, now: datetime) -> dict[str, Any] | None:
         """The same for agents; None without traces, once a subject has a baseline, and when it takes long."""
-        if await self._baselines(project_id):
+        # A project that is watched has one among its first subjects; agents ask often.
+        if await self._baselines(project_id, _FIRST_SUBJECTS) or await self._baselines(project_id):
             return None
         try:
             look = await self.of(project_id, now, BRIEF_TIMEOUT_S)
@@ -167,11 +175,12 @@ class FirstLookReads:
             return None
         return as_json(look) if look.traces else None
 
-    async def _baselines(self, project_id: int) -> frozenset[str]:
-        """The subjects of tools and turns that have a baseline."""
+    async def _baselines(self, project_id: int, limit: int = STATES_READ) -> frozenset[str]:
+        """The subjects of tools and turns that have a baseline, of so many."""
         subjects: set[str] = set()
         for detector in ("tool_error", "duration_drift"):
-            for bucket, state in (await BucketStates(self.database).all(project_id, detector)).items():
+            states = await BucketStates(self.database).all(project_id, detector, limit)
+            for bucket, state in states.items():
                 engine = state.rate or state.drift
                 if engine is not None and engine.reference is not None:
                     subjects.add(bucket.subject if bucket.measure == "tool_error_rate" else bucket.reference)
@@ -188,8 +197,14 @@ async def _read(connection: Connection, project_id: int, now: datetime) -> _Rows
         min(row["first_started_at"] for row in traces),
         max(row["last_started_at"] for row in traces),
     )
+    settled = [row for row in traces if row["settled"]]
+    dearest = _largest(settled, [row["total_cost"] for row in settled])
+    slowest = _largest(settled, [latency_ms(row["started_at"], row["ended_at"]) for row in settled])
     return _Rows(
         traces,
+        dearest,
+        slowest,
+        await traces_with_payloads(connection, project_id, [bounds(row) for row in (*dearest, *slowest)]),
         await connection.fetch(_TOOLS, *span_bounds),
         await connection.fetch(_RETRIES, *span_bounds),
         await connection.fetch(_USED, *span_bounds, sorted(MODEL_CALLS)),
@@ -214,7 +229,6 @@ def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
     since = min((row["started_at"] for row in traces), default=None)
     spans = [row["span_count"] for row in traces]
     seconds = 0.0 if since is None else (now - since).total_seconds()
-    settled = [row for row in traces if row["settled"]]
     return FirstLook(
         traces=len(traces),
         complete=len(traces) < TRACES,
@@ -225,8 +239,8 @@ def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
         tools=[tool_count.name for tool_count in tools[:_NAMES]],
         models=[model.name for model in models[:_NAMES]],
         facts=facts_of(tools, _retries(rows.retries), models, counts, services),
-        dearest=_notable(settled, "total_cost"),
-        slowest=_notable(settled, "latency"),
+        dearest=[_notable(row, rows.with_payloads) for row in rows.dearest],
+        slowest=[_notable(row, rows.with_payloads) for row in rows.slowest],
         month=month_of([row["total_cost"] or 0.0 for row in traces], spans, _bytes_a_span(rows), seconds),
         unpriced=[model.name for model in models if model.unpriced],
         has_baseline=bool(baselines),
@@ -295,22 +309,24 @@ def _example(row: Any) -> Example:
     return Example(row["trace_id"].hex(), None if span_id is None else span_id.hex(), row["started_at"])
 
 
-def _notable(rows: Sequence[Any], by: str) -> list[NotableTrace]:
-    traces = [
-        NotableTrace(
-            row["trace_id"].hex(),
-            row["name"],
-            row["started_at"],
-            row["input_preview"],
-            None if row["ended_at"] is None else (row["ended_at"] - row["started_at"]).total_seconds() * 1e3,
-            row["total_tokens"],
-            row["total_cost"],
-        )
-        for row in rows
-    ]
-    values = [(trace.total_cost if by == "total_cost" else trace.latency_ms, trace) for trace in traces]
-    ranked = sorted(((value, trace) for value, trace in values if value), key=lambda pair: -pair[0])
-    return [trace for _, trace in ranked[:_NOTABLE]]
+def _largest(rows: Sequence[Any], values: Sequence[float | None]) -> list[Any]:
+    """The few rows of the largest values; nothing is no value."""
+    ranked = sorted(
+        ((value, row) for value, row in zip(values, rows, strict=True) if value), key=lambda pair: -pair[0]
+    )
+    return [row for _, row in ranked[:_NOTABLE]]
+
+
+def _notable(row: Any, with_payloads: Set[bytes]) -> NotableTrace:
+    return NotableTrace(
+        row["trace_id"].hex(),
+        row["name"],
+        row["started_at"],
+        printed(row, "input_preview") if row["trace_id"] in with_payloads else None,
+        latency_ms(row["started_at"], row["ended_at"]),
+        row["total_tokens"],
+        row["total_cost"],
+    )
 
 
 def _bytes_a_span(rows: _Rows) -> float | None:

@@ -111,6 +111,21 @@ async def test_long_arguments_may_differ_where_they_are_cut_and_are_not_compared
     assert "retry" not in kinds(seen)
 
 
+async def test_a_notable_trace_shows_no_secret_and_no_preview_of_what_aged_out(store: Database) -> None:
+    secret = "AKIA" + "QYLPMN5HHHFPZAM2"
+    asked = json.dumps([{"role": "user", "parts": [{"type": "text", "content": f"use {secret} please"}]}])
+    seen = await look(store, trace(0, **{"gen_ai.input.messages": asked}))
+    for notable in (*seen.dearest, *seen.slowest):
+        assert notable.input_preview is not None
+        assert notable.input_preview.startswith("use ")
+        assert secret not in notable.input_preview
+    assert seen.dearest
+    assert seen.slowest
+    await store.fetch("delete from span_payload")
+    seen = await FirstLookReads(store).of(PROJECT, NOW)
+    assert [notable.input_preview for notable in (*seen.dearest, *seen.slowest)] == [None, None]
+
+
 async def test_another_project_is_not_looked_at(store: Database) -> None:
     await look(store, trace(0, ("search", "{}", True)))
     assert (await FirstLookReads(store).of(PROJECT + 1, NOW)).traces == 0
