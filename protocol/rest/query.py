@@ -110,6 +110,11 @@ def read_body(body: bytes, type_: type[Body]) -> Body:
         raise Refused(BAD_REQUEST.saying(f"the body cannot be read: {error}"[:500])) from None
 
 
+def page_size(wanted: int | None, default: int, most: int) -> int:
+    """A page size: below 1 becomes the default, above the most is clamped (contract §5)."""
+    return default if wanted is None or wanted < 1 else min(wanted, most)
+
+
 def searched(q: str | None) -> str | None:
     """The text to search for. Raises `Refused` for a longer one than is taken."""
     if q is not None and len(q) > Q_MAX:

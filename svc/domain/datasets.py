@@ -13,9 +13,9 @@ import attrs
 from svc.domain.measures import MEASURES, MeasureName
 
 FieldType = Literal["text", "trace_id", "span_id"]
+#: The column that says when something happened, where rows know it.
+EVENT_TIME: Final = "started_at"
 CountedAs = Literal["count", "sum"]
-#: When a row came here, and when what it tells of began.
-TimeColumn = Literal["created_at", "started_at"]
 
 
 @attrs.frozen
@@ -52,6 +52,11 @@ class Dataset:
     shown: tuple[str, ...]
     measures: tuple[MeasureName, ...] = ("count",)
     has_event_time: bool = False
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The times that a range can be on; the first is the one that an answer takes by itself."""
+        return (self.time_column, EVENT_TIME) if self.has_event_time else (self.time_column,)
 
     def field(self, name: str) -> Field | None:
         """The field of this name, or None."""

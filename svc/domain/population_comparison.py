@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
 from typing import Any, Final
 
 import attrs
 
 from svc.domain.quantities import count
-from svc.domain.rca.statistics import Z_95, benjamini_hochberg, odds_ratio, wilson
+from svc.domain.rca.statistics import Z_95, OddsRatio, benjamini_hochberg, odds_ratio, wilson
 
 #: Values shown at most: with ten of them an answer stays below 4 KB.
 VALUES_SHOWN: Final = 10
@@ -72,14 +73,34 @@ UNITS: Final[dict[str, str | None]] = {
 
 @attrs.frozen
 class Moved:
-    """A value of a field that moved beyond chance: its traces on both sides, and the odds of having it."""
+    """A value of a field that moved beyond chance: its shares of traces, and the odds of having it."""
 
     field: str
     value: str
-    baseline: int
-    comparison: int
-    difference: float
-    shown: dict[str, Any]
+    baseline_share: float
+    comparison_share: float
+    odds: OddsRatio
+
+    @property
+    def difference(self) -> float:
+        """By how much the share grew."""
+        return self.comparison_share - self.baseline_share
+
+    def shown(self) -> dict[str, Any]:
+        """As the answer has it."""
+        value = self.value if len(self.value) <= VALUE_CHARS else f"{self.value[: VALUE_CHARS - 1]}…"
+        shown = {
+            "field": self.field,
+            "value": value,
+            "baseline_share": _rounded(self.baseline_share),
+            "comparison_share": _rounded(self.comparison_share),
+            "odds_ratio": _rounded(self.odds.ratio),
+            "odds_between": [_rounded(self.odds.low), _rounded(self.odds.high)],
+            "p_value": _rounded(self.odds.p_value),
+        }
+        if not self.baseline_share or not self.comparison_share:
+            shown["only_in"] = "baseline" if self.baseline_share else "comparison"
+        return shown
 
 
 def compared(
@@ -91,7 +112,7 @@ def compared(
         "baseline": {"traces": baseline.matched, "sampled": baseline.sampled},
         "comparison": {"traces": comparison.matched, "sampled": comparison.sampled},
         "measures": [_measure(name, unit, baseline, comparison) for name, unit in UNITS.items()],
-        "moved": [value.shown for value in moved[:VALUES_SHOWN]],
+        "moved": [value.shown() for value in moved[:VALUES_SHOWN]],
         "moved_left_out": max(0, len(moved) - VALUES_SHOWN),
         "examples": {
             "baseline": list(baseline.examples[:EXAMPLES_SHOWN]),
@@ -108,29 +129,13 @@ def moved_values(
     if not baseline.sampled or not comparison.sampled:
         return []
     keys = sorted(key for key in baseline.values.keys() | comparison.values.keys() if key[0] not in split_by)
-    ratios = []
-    for key in keys:
-        before, since = baseline.values.get(key, 0), comparison.values.get(key, 0)
-        ratios.append(odds_ratio(since, before, comparison.sampled - since, baseline.sampled - before))
-    stands = benjamini_hochberg([ratio.p_value for ratio in ratios], FALSE_DISCOVERY)
     moved = []
-    for (field, value), ratio, significant in zip(keys, ratios, stands, strict=True):
-        if not significant:
-            continue
+    for field, value in keys:
         before, since = baseline.values.get((field, value), 0), comparison.values.get((field, value), 0)
-        share_before, share_since = before / baseline.sampled, since / comparison.sampled
-        shown = {
-            "field": field,
-            "value": value if len(value) <= VALUE_CHARS else f"{value[: VALUE_CHARS - 1]}…",
-            "baseline_share": _rounded(share_before),
-            "comparison_share": _rounded(share_since),
-            "odds_ratio": _rounded(ratio.ratio),
-            "odds_between": [_rounded(ratio.low), _rounded(ratio.high)],
-            "p_value": _rounded(ratio.p_value),
-        }
-        if not before or not since:
-            shown["only_in"] = "baseline" if before else "comparison"
-        moved.append(Moved(field, value, before, since, share_since - share_before, shown))
+        odds = odds_ratio(since, before, comparison.sampled - since, baseline.sampled - before)
+        moved.append(Moved(field, value, before / baseline.sampled, since / comparison.sampled, odds))
+    significant = benjamini_hochberg([value.odds.p_value for value in moved], FALSE_DISCOVERY)
+    moved = list(compress(moved, significant))
     return sorted(moved, key=lambda value: (-abs(value.difference), value.field, value.value))
 
 

@@ -49,6 +49,7 @@ from protocol.rest.query import (
     SearchBody,
     TimeseriesBody,
     bounds,
+    page_size,
     read_body,
     searched,
 )
@@ -151,19 +152,19 @@ class App:
 
     async def _timeseries(self, grant: Grant, raw: bytes) -> dict[str, Any]:
         body = read_body(raw, TimeseriesBody)
-        top_n = _page(body.top_n, SERIES_DEFAULT, SERIES_MAX)
+        top_n = page_size(body.top_n, SERIES_DEFAULT, SERIES_MAX)
         question = _question(grant, body, body.measure)
         return await self.queries.timeseries(question, body.interval, body.group_by, top_n)
 
     async def _facets(self, grant: Grant, raw: bytes) -> dict[str, Any]:
         body = read_body(raw, FacetsBody)
-        top_n = _page(body.top_n, TOP_N_DEFAULT, TOP_N_MAX)
+        top_n = page_size(body.top_n, TOP_N_DEFAULT, TOP_N_MAX)
         question = _question(grant, body, body.measure)
         return await self.queries.facets(question, body.field, top_n, ascending=body.sort == "ascending")
 
     async def _search(self, grant: Grant, raw: bytes) -> dict[str, Any]:
         body = read_body(raw, SearchBody)
-        limit = _page(body.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
+        limit = page_size(body.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
         question = _question(grant, body)
         return await self.queries.search(question, searched(body.q), body.mode, limit, body.cursor)
 
@@ -250,11 +251,6 @@ def _question(
 
 def _side(body: PopulationBody) -> Side:
     return side_of(*bounds(body.range), body.filters, body.status, body.failed_spans)
-
-
-def _page(size: int | None, default: int, most: int) -> int:
-    """A page size: below 1 becomes the default, above the most is clamped (contract §5)."""
-    return default if size is None or size < 1 else min(size, most)
 
 
 def _refused_signal(refusal: Refusal) -> Response:

@@ -14,7 +14,6 @@ import msgspec
 from svc.domain.datasets import Dataset
 from svc.domain.measures import COUNT, QueryMeasure
 from svc.domain.quantities import count
-from svc.store.reads.questions import EVENT_TIME
 from svc.web.filters import quoted
 from svc.web.measure_text import LABELS, measured_number, measured_text
 from svc.web.page import Visit
@@ -62,7 +61,7 @@ class Explored:
 
 def times_of(dataset: Dataset) -> tuple[str, ...]:
     """The times that a range can be on, first the one that people mean."""
-    return (EVENT_TIME, dataset.time_column) if dataset.has_event_time else (dataset.time_column,)
+    return tuple(reversed(dataset.times))
 
 
 #: What the times are called.
@@ -84,7 +83,6 @@ def headline(explored: Explored, total: Mapping[str, Any]) -> str:
 def bars(measure: QueryMeasure, buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The buckets with their places in the drawing; one without a value has no height."""
     values = [measured_number(measure.name, bucket) for bucket in buckets]
-    most = max((value for value in values if value is not None), default=0.0)
     width = 1 / max(1, len(buckets))
     return [
         {
@@ -92,20 +90,25 @@ def bars(measure: QueryMeasure, buckets: Sequence[Mapping[str, Any]]) -> list[di
             "value": value,
             "x": index * width,
             "width": width,
-            "height": (value or 0.0) / most if most else 0.0,
+            "height": share,
         }
-        for index, (bucket, value) in enumerate(zip(buckets, values, strict=True))
+        for index, (bucket, value, share) in enumerate(zip(buckets, values, _shares(values), strict=True))
     ]
 
 
 def facet_bars(measure: QueryMeasure, facets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The values of a field with the measure of each, and how wide its bar is."""
     values = [measured_number(measure.name, facet) for facet in facets]
-    most = max((value for value in values if value is not None), default=0.0)
     return [
-        {**facet, "measured": value, "share": (value or 0.0) / most if most else 0.0}
-        for facet, value in zip(facets, values, strict=True)
+        {**facet, "measured": value, "share": share}
+        for facet, value, share in zip(facets, values, _shares(values), strict=True)
     ]
+
+
+def _shares(values: Sequence[float | None]) -> list[float]:
+    """Each value as a share of the largest; nothing where there is none."""
+    most = max((value for value in values if value is not None), default=0.0)
+    return [(value or 0.0) / most if most else 0.0 for value in values]
 
 
 def as_calls(visit: Visit, explored: Explored, bounds: tuple[Any, Any]) -> list[tuple[str, str]]:

@@ -69,7 +69,7 @@ def settled(service: Service, trace: bytes, count: int) -> bool:
     return bool(found["is_settled"]) and found["span_count"] == count
 
 
-# Of a release, since 71 ms of CPU time in one step became 108 beside other work: two threads share a core.
+# Of a release, since a step took 108 ms of CPU time beside other work: two threads share a core.
 # What ordinary traces cost a step is held by tests/e2e/test_loop_held.py on every run.
 @pytest.mark.release
 @pytest.mark.parametrize("spans", [MOST_EXPORTED, 100_000])

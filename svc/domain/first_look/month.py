@@ -12,13 +12,12 @@ from datetime import timedelta
 from typing import Final
 
 from svc.domain.first_look.facts import Month
+from svc.domain.rca.statistics import Z_95
 
 #: A month is forecast from so many traces over so long.
 MONTH_TRACES: Final = 10
 MONTH_AFTER: Final = timedelta(minutes=10)
 MONTH: Final = timedelta(days=30)
-#: Two standard errors of a normal distribution.
-_TWO_SIDED: Final = 1.96
 
 
 def month_of(
@@ -40,5 +39,5 @@ def _interval(values: Sequence[float], scale: float) -> tuple[float, float] | No
     if total <= 0:
         return None
     # On the log axis, so that no bound is below zero.
-    spread = math.exp(_TWO_SIDED * math.sqrt(math.fsum(value * value for value in values)) / total)
+    spread = math.exp(Z_95 * math.sqrt(math.fsum(value * value for value in values)) / total)
     return total * scale / spread, total * scale * spread

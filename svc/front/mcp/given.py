@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from msgspec import UnsetType
 
-from protocol.rest.query import SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX, instant
+from protocol.rest.query import SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX, instant, page_size
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
 
@@ -34,19 +34,14 @@ def given_identifier(value: str | UnsetType) -> str | None:
     return None if isinstance(value, UnsetType) else identifier(value)
 
 
-def page_size(wanted: int | UnsetType, default: int, most: int) -> int:
-    """A page size: below 1 becomes the default, above the most is clamped (contract §5)."""
-    return default if isinstance(wanted, UnsetType) or wanted < 1 else min(wanted, most)
-
-
 def limit(wanted: int | UnsetType) -> int:
     """Rows of an ordinary page."""
-    return page_size(wanted, PAGE_DEFAULT, PAGE_MAX)
+    return page_size(given(wanted), PAGE_DEFAULT, PAGE_MAX)
 
 
 def long_limit(wanted: int | UnsetType) -> int:
     """Rows of a page of plain rows."""
-    return page_size(wanted, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
+    return page_size(given(wanted), SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
 
 
 def bounds(

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import UNSET
 
 from protocol.release import release
-from svc.domain.datasets import SPANS, Dataset
+from svc.domain.datasets import EVENT_TIME, SPANS, Dataset
 from svc.domain.detect.table import DETECTORS, lacking
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
@@ -24,7 +24,7 @@ from svc.front.mcp.given import ToolError, bounds, given, given_identifier, limi
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
-from svc.store.reads.questions import EVENT_TIME, Question, ask
+from svc.store.reads.questions import Question, ask
 from svc.store.reads.spans import SpanFilter
 from svc.store.reads.traces import TraceFilter
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec import UNSET
 
-from protocol.rest.query import SERIES_DEFAULT, SERIES_MAX, TOP_N_DEFAULT, TOP_N_MAX
+from protocol.rest.query import SERIES_DEFAULT, SERIES_MAX, TOP_N_DEFAULT, TOP_N_MAX, page_size
 from svc.domain.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset, Field
 from svc.domain.measures import MEASURES, QueryMeasure
 from svc.front.mcp import arguments as a
-from svc.front.mcp.given import bounds, given, long_limit, page_size
+from svc.front.mcp.given import bounds, given, long_limit
 from svc.front.mcp.reads import Reads
 from svc.store.reads.compare import Side, side_of
-from svc.store.reads.questions import EVENT_TIME, Question, ask
+from svc.store.reads.questions import Question, ask
 
 Answer = dict[str, Any]
 
@@ -40,14 +40,14 @@ async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseri
             _question(project_id, asked),
             asked.interval,
             given(asked.group_by),
-            page_size(asked.top_n, SERIES_DEFAULT, SERIES_MAX),
+            page_size(given(asked.top_n), SERIES_DEFAULT, SERIES_MAX),
         ),
     )
 
 
 async def query_facets(reads: Reads, project_id: int, asked: a.QueryFacetsExtended) -> Answer:
     """Counts and a measure by value."""
-    top_n = page_size(asked.top_n, TOP_N_DEFAULT, TOP_N_MAX)
+    top_n = page_size(given(asked.top_n), TOP_N_DEFAULT, TOP_N_MAX)
     return _specified(
         reads,
         await reads.queries.facets(
@@ -103,7 +103,7 @@ def _described(dataset: Dataset, *, extensions: bool) -> Answer:
     }
     if extensions and dataset is not METRIC_ROLLUPS:
         description["measures"] = {name: _meaning(MEASURES[name]) for name in dataset.measures}
-        description["times"] = [dataset.time_column, *([EVENT_TIME] if dataset.has_event_time else [])]
+        description["times"] = list(dataset.times)
     if dataset is METRIC_ROLLUPS:
         description["note"] = "filter granularity (hour or day), or both grains are summed together"
     return description

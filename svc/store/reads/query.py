@@ -25,7 +25,7 @@ from protocol.refusals import (
 from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
 from svc.domain.calendar import after as later
-from svc.domain.datasets import SPANS, Dataset
+from svc.domain.datasets import EVENT_TIME, SPANS, Dataset, Field
 from svc.domain.measures import COUNT
 from svc.domain.quantities import count
 from svc.store.aggregates.closed_hours import CUBED
@@ -39,7 +39,7 @@ from svc.store.reads.buckets import CALENDAR_INTERVALS, INTERVALS, bucket_starts
 from svc.store.reads.cube_counts import GroupKey, cube_field, cube_sql
 from svc.store.reads.event_time import newest_started
 from svc.store.reads.measures import measure_columns
-from svc.store.reads.questions import EVENT_TIME, Question, field_of, filter_text, stored_value
+from svc.store.reads.questions import Question, field_of, filter_text, stored_value
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
 from svc.store.spans.availability import spans_with_payloads
 
@@ -91,6 +91,7 @@ class QueryStore:
             )
         if question.low is None or question.high is None:
             raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
+        grouped = None if group_by is None else field_of(question.dataset, group_by, facet=True)
         starts = bucket_starts(question.low, question.high, interval)
         raw, by_hour, by_day = (
             f"date_trunc('{interval}', {name}, 'UTC')" for name in (question.time_column, "hour", "day")
@@ -100,24 +101,23 @@ class QueryStore:
         rows = {row["key"]: row for row in await self._aggregate(question, key)}
         buckets = _buckets(question, starts, rows)
         answer = _heading(question) | {"buckets": buckets}
-        if group_by is not None:
-            answer["group_by"] = field_of(question.dataset, group_by, facet=True).name
-            answer["series"] = await self._series(question, raw, group_by, starts, top_n)
+        if grouped is not None:
+            answer["group_by"] = grouped.name
+            answer["series"] = await self._series(question, raw, grouped, starts, top_n)
         return answer | await self._notes(question, sum(bucket["count"] for bucket in buckets))
 
     async def _series(
-        self, question: Question, time: str, group_by: str, starts: Sequence[Any], top_n: int
+        self, question: Question, time: str, field: Field, starts: Sequence[Any], top_n: int
     ) -> list[dict[str, Any]]:
         """The buckets of the largest values of a field, largest first."""
-        largest = (await self.facets(question, group_by, top_n))["facets"]
-        values = [facet["value"] for facet in largest]
+        values = [row["key"] for row in await self._largest(question, field, top_n)]
         where = question.where()
         texts = where.value([value for value in values if value is not None])
-        one_of = f"{group_by} = any({texts}::text[])"
-        where.add(f"({one_of} or {group_by} is null)" if None in values else one_of)
+        one_of = f"{field.name} = any({texts}::text[])"
+        where.add(f"({one_of} or {field.name} is null)" if None in values else one_of)
         # A row for each bucket and value that has any.
         rows = await self.database.fetch(
-            f"select {time} as key, {group_by} as value, {_sums(question)} from {question.dataset.table}"
+            f"select {time} as key, {field.name} as value, {_sums(question)} from {question.dataset.table}"
             f" where {where.sql()} group by 1, 2",
             *where.values,
             timeout_s=QUERY_TIMEOUT_S,
@@ -138,14 +138,19 @@ class QueryStore:
         Null is a value. Ascending, the least come first, and those without a measure last all the same.
         """
         facet = field_of(question.dataset, field, facet=True)
-        key = GroupKey(facet.name, "value", "value", facet.name)
-        rows = await self._aggregate(question, key, top_n, ascending=ascending)
+        rows = await self._largest(question, facet, top_n, ascending=ascending)
         answer = {
             "field": facet.name,
             **_heading(question),
             "facets": [{"value": jsonable(row["key"]), **_measured(question, row)} for row in rows],
         }
         return answer | await self._notes(question, len(rows))
+
+    async def _largest(
+        self, question: Question, field: Field, top_n: int, *, ascending: bool = False
+    ) -> list[Any]:
+        key = GroupKey(field.name, "value", "value", field.name)
+        return await self._aggregate(question, key, top_n, ascending=ascending)
 
     async def search(
         self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
@@ -191,8 +196,10 @@ class QueryStore:
             "rows": [_row_view(row, dataset, available) for row in page_rows],
             "next_cursor": next_cursor,
         }
-        # Rows that a text narrows are not looked for twice.
-        return answer if text is not None else answer | await self._notes(question, len(page_rows))
+        # Rows that a text narrows are not looked for twice, and the end of a list is no empty answer.
+        if text is not None or position is not None:
+            return answer
+        return answer | await self._notes(question, len(page_rows))
 
     async def _started(self, question: Question, position: list[Any] | None, page: Page) -> list[Any]:
         """The rows of a page in the order of when they happened."""

@@ -28,7 +28,6 @@ from svc.domain.values import identifier
 from svc.store.postgres.clauses import Where
 
 _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
-EVENT_TIME: Final = "started_at"
 
 
 @attrs.frozen
@@ -77,12 +76,23 @@ def ask(
     source = DATASETS.get(dataset)
     if source is None:
         raise Refused(UNKNOWN_DATASET.saying(f"unknown dataset '{dataset[:100]}'", allowed=list(DATASETS)))
-    checked = tuple((field_of(source, name), value) for name, value in (filters or {}).items())
-    low, high = bounds
+    narrowed = checked_filters(source, filters)
+    question = Question(project_id, source, *in_order(*bounds), narrowed, _measure(source, measure))
+    return question if by is None else attrs.evolve(question, time_column=_time(source, by))
+
+
+def checked_filters(
+    dataset: Dataset, filters: Mapping[str, FilterValue] | None
+) -> tuple[tuple[Field, FilterValue], ...]:
+    """The filters with their fields. Raises `Refused` for a field that is not there."""
+    return tuple((field_of(dataset, name), value) for name, value in (filters or {}).items())
+
+
+def in_order(low: datetime | None, high: datetime | None) -> tuple[datetime | None, datetime | None]:
+    """The bounds of a range. Raises `Refused` where the first is after the second."""
     if low is not None and high is not None and low > high:
         raise Refused(INVALID_RANGE.saying("'range.from' is after 'range.to'"))
-    question = Question(project_id, source, low, high, checked, _measure(source, measure))
-    return question if by is None else attrs.evolve(question, time_column=_time(source, by))
+    return low, high
 
 
 def _measure(dataset: Dataset, name: str | None) -> QueryMeasure:
@@ -99,10 +109,11 @@ def _measure(dataset: Dataset, name: str | None) -> QueryMeasure:
 
 
 def _time(dataset: Dataset, name: str) -> str:
-    allowed = [dataset.time_column, *([EVENT_TIME] if dataset.has_event_time else [])]
-    if name not in allowed:
+    if name not in dataset.times:
         raise Refused(
-            UNKNOWN_TIME.saying(f"unknown time '{name[:100]}' for dataset '{dataset.name}'", allowed=allowed)
+            UNKNOWN_TIME.saying(
+                f"unknown time '{name[:100]}' for dataset '{dataset.name}'", allowed=list(dataset.times)
+            )
         )
     return name
 

@@ -72,7 +72,7 @@ class HeldValue:
 
     def clause(self) -> str:
         """That a trace `t` has it."""
-        return _holding(self.condition)
+        return holding(self.condition)
 
     @property
     def condition(self) -> str:
@@ -80,7 +80,8 @@ class HeldValue:
         return " or ".join(f"s.{field} = {self.placeholder}" for field in self.fields)
 
 
-def _holding(condition: str) -> str:
+def holding(condition: str) -> str:
+    """That a span `s` of a trace `t` of project `$1` meets a condition."""
     # `offset 0` keeps it one look into the trace's own spans instead of a join with all of them.
     return (
         "exists (select from span s where s.project_id = $1 and s.trace_id = t.trace_id"
@@ -134,7 +135,7 @@ def of_its_own(near: Where, asked: TraceFilter) -> str:
             own.add(f"{_OWN[field]} is distinct from {own.value(value)}")
     if conditions:
         # One look for all of them: to begin to look costs 2 ms over the days of a month.
-        own.add(f"not {_holding(' or '.join(conditions))}")
+        own.add(f"not {holding(' or '.join(conditions))}")
     return own.sql()
 
 
