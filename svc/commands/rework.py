@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from typing import Final
 
 import trio
@@ -18,6 +19,7 @@ from protocol.release import release
 from protocol.storage import Outage
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
+from svc.domain.attributes.reading import AttributeReader
 from svc.domain.pricing import PriceBook
 from svc.domain.quantities import count, money
 from svc.domain.rework import remapped, repriced
@@ -25,6 +27,7 @@ from svc.domain.span import SpanRow
 from svc.ingest.prices import price_book
 from svc.store.accounts.projects import Project
 from svc.store.postgres.database import Database
+from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.rework import Kind, Progress, ReworkStore
 from svc.wiring.open_store import open_store
 
@@ -60,8 +63,12 @@ async def _rework(
     database: Database, project: Project, kind: Kind, prices: PriceBook, *, apply: bool
 ) -> None:
 
+    fields = AttributeReader()
+    fields.adopt((await AttributeKeys(database).states()).promoted)
+    pairs_of = partial(fields.pairs, project.id)
+
     def remake(row: SpanRow, span: WireSpan | None) -> SpanRow:
-        return repriced(row, prices) if span is None else remapped(row, span, prices)
+        return repriced(row, prices) if span is None else remapped(row, span, prices, pairs_of)
 
     basis = prices.version if kind == "reprice" else f"trace-svc {release()}, {prices.version}"
     store = ReworkStore(database, project.id, kind, basis, remake)

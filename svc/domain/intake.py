@@ -18,6 +18,8 @@ import msgspec
 from protocol.otlp.reading import envelope, read_clean, walk
 from protocol.otlp.screen import refusal_of
 from protocol.storage import Batch
+from svc.domain.attributes.census import KeyCensus
+from svc.domain.attributes.reading import AttributeReader
 from svc.domain.exporters import Observations
 from svc.domain.mapping import map_span
 from svc.domain.packing import Packer, Parts, Seen
@@ -48,13 +50,19 @@ class StoredSpan(msgspec.Struct, eq=False, gc=False):
 
 
 def decoder(
-    prices: PriceBook, observations: Observations | None = None, seen: Seen | None = None
+    prices: PriceBook,
+    observations: Observations | None = None,
+    seen: Seen | None = None,
+    fields: AttributeReader | None = None,
+    census: KeyCensus | None = None,
 ) -> Callable[[Batch], Iterator[list[StoredSpan]]]:
     """The decoding of batches under a price book, `CHUNK_SPANS` at a time. One for a process: it holds the
     packer.
 
-    `observations` hear of every span that is decoded; `seen` is what processes share of texts they saw.
+    `observations` and `census` hear of every span that is decoded; `seen` is what processes share of texts
+    they saw; `fields` knows which keys are promoted.
     """
+    pairs_of = (fields or AttributeReader()).pairs
     take_apart = Packer(seen).take_apart
     note = None if observations is None else observations.note
 
@@ -65,9 +73,14 @@ def decoder(
             # The spool may hold what an earlier release took.
             spans = [span for span in chunk if refusal_of(span, span.start_ns) is None]
             rows = [map_span(span, prices) for span in spans]
+            for span, row in zip(spans, rows, strict=True):
+                row.attributes = pairs_of(project_id, span, row)
             if note is not None:
                 for span, row in zip(spans, rows, strict=True):
                     note(project_id, received_at, span, row)
+            if census is not None:
+                for span in spans:
+                    census.note(project_id, span)
             parts = [
                 take_apart(project_id, row.started_at.date(), span)
                 for span, row in zip(spans, rows, strict=True)

@@ -6,7 +6,7 @@ Pure; `svc.store.spans.rework` reads and writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -14,14 +14,15 @@ import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
+from svc.domain.attributes.reading import Pairs
 from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
 from svc.domain.rollup import roll_up
 from svc.domain.span import SpanRow
 
-#: What never changes: who the span is. Whether its usage repeats another's is the roll-up's to say, and tool
-#: calls are rows of their own.
-_FIXED: Final = frozenset({"trace_id", "span_id", "started_at", "usage_repeats", "tool_calls"})
+#: What never changes: who the span is. Whether its usage repeats another's is the roll-up's to say, tool
+#: calls are rows of their own, and attributes are stored as facets.
+_FIXED: Final = frozenset({"trace_id", "span_id", "started_at", "usage_repeats", "tool_calls", "attributes"})
 #: The columns that a rework may change.
 CHANGEABLE: Final = tuple(name for name in SpanRow.__struct_fields__ if name not in _FIXED)
 #: These alone are no change worth a rewrite: the figures are the same.
@@ -88,9 +89,14 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
     )
 
 
-def remapped(row: SpanRow, span: WireSpan, prices: PriceBook) -> SpanRow:
-    """The span as the present mapping and these prices see it, at the time and place it is stored under."""
+def remapped(
+    row: SpanRow, span: WireSpan, prices: PriceBook, pairs_of: Callable[[WireSpan, SpanRow], Pairs]
+) -> SpanRow:
+    """The span as the present mapping, these prices and these attribute fields see it, at the time and place
+    it is stored under.
+    """
     mapped = msgspec.structs.replace(map_span(span, prices), started_at=row.started_at)
+    mapped.attributes = pairs_of(span, mapped)
     mapped.mark(row.usage_repeats)
     return mapped
 

@@ -76,6 +76,8 @@ class SpanRow(msgspec.Struct, eq=False, gc=False):
     Ids are bytes (16 and 8 long). Token buckets are disjoint and null when nobody reported them. Costs are
     USD; `total_cost` is the sum of the four cost buckets, or what the exporter gave. Audio tokens are
     parts of the input and the output bucket. `price_book` names the prices that were asked, where any were.
+    `attributes` are the fields of `svc.domain.attributes`, field and value in turn; the store makes `facets`
+    of them, a character for each.
     """
 
     trace_id: bytes
@@ -115,6 +117,8 @@ class SpanRow(msgspec.Struct, eq=False, gc=False):
     input_audio_tokens: int | None = None
     output_audio_tokens: int | None = None
     price_book: str | None = None
+    facets: str | None = None
+    attributes: tuple[str, ...] = ()
 
     def has_usage(self) -> bool:
         """Whether any of the five token buckets was reported."""

@@ -42,6 +42,7 @@ from svc.domain.intake import decoder
 from svc.domain.packing import SEEN_BYTES, Seen
 from svc.domain.pricing import PriceBook
 from svc.domain.rates import OwnPrices
+from svc.ingest.attributes import opened_exchange
 from svc.ingest.prices import parse_prices
 from svc.ingest.writer import Ingest
 from svc.runtime.asyncio_loop import asyncio_loop
@@ -154,12 +155,15 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             if begin.prices is not None:
                 prices.adopt(_own_prices(begin.prices))
             spans = SpanStore(database, DayPartitions(database, begin.trace_days), CallSites())
+            attributes = await opened_exchange(database, spans.codes)
             counts = Seen(mmap(begin.seen_fd, SEEN_BYTES))
             os.close(begin.seen_fd)
-            ingest = Ingest(decoder(prices, observations, counts), spans)
+            decode = decoder(prices, observations, counts, attributes.reader, attributes.census)
+            ingest = Ingest(decode, spans)
 
             async def write_exporters() -> None:
                 await ExporterStore(database).add(observations.take(), {}, now())
+                await attributes.exchange(database, now())
 
             vitals = Vitals("exporter-writer of a decoder")
             await nursery.start(

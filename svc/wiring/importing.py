@@ -21,6 +21,7 @@ import trio
 
 from protocol.operator import OperatorError
 from svc.config.table import Settings
+from svc.domain.attributes.reading import AttributeReader
 from svc.domain.disk_budget import level_of
 from svc.domain.intake import decoder
 from svc.domain.quantities import percent, size
@@ -39,6 +40,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.retention.disk_use import PostgresDiskStore
 from svc.store.retention.sweep import read_override
+from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.importing import PostgresImportStore
 from svc.wiring.keeping import default_terms
 from svc.wiring.spools import ingest_limits
@@ -175,6 +177,8 @@ async def mover(
         terms = (await read_override(connection, project_id)).over(default_terms(settings))
         return cutoffs(terms, now()).traces
 
+    fields = AttributeReader()
+    fields.adopt((await AttributeKeys(database).states()).promoted)
     days = DayPartitions(database, settings.trace_ttl_days)
     room = DiskRoom(
         settings.disk_budget_bytes, PostgresDiskStore(database, settings.data_dir / "spool"), tell
@@ -182,7 +186,7 @@ async def mover(
     return HistoryMove(
         project_id=project_id,
         source=source,
-        decode=decoder(price_book(settings.prices_file)),
+        decode=decoder(price_book(settings.prices_file), fields=fields),
         store=None if dry else PostgresImportStore(database, days),
         limits=ingest_limits(settings),
         expired_before=await database.run(expired_before, readonly=True)

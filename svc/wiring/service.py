@@ -45,6 +45,7 @@ from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas
 from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
+from svc.ingest.attributes import AttributeExchange
 from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
@@ -119,6 +120,7 @@ class Service:
         self.safekeeping, self.teeing = Safekeeping.of(settings), Teeing.of(settings)
         self.intake = self._intake()
         self.prices, self.observations = prices, Observations()
+        self.attributes = AttributeExchange()
         self.shared_prices = shared_prices(pools.upkeep, self.adopt)
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
@@ -173,7 +175,9 @@ class Service:
             return Decoders(self.decoders)
         days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
         spans = SpanStore(self.pools.ingest, days, CallSites())
-        return Ingest(decoder(self.prices, self.observations), spans)
+        self.attributes.codes = spans.codes
+        fields, census = self.attributes.reader, self.attributes.census
+        return Ingest(decoder(self.prices, self.observations, fields=fields, census=census), spans)
 
     def _pages(self) -> Site:
         process_view = process_view_of(
@@ -362,6 +366,7 @@ class Service:
     async def _write_exporters(self) -> None:
         rejected = self.intake.tally.take_rejections()
         await ExporterStore(self.pools.upkeep).add(self.observations.take(), rejected, now())
+        await self.attributes.exchange(self.pools.upkeep, now())
 
     def adopt(self, own: OwnPrices) -> None:
         """Price by these from now on, in every process."""

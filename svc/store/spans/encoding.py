@@ -42,7 +42,7 @@ _SHARED: Final = (
 )
 #: Among the shared they would keep spans from having values in common: 3.2 µs a span more where each has a
 #: session of its own, 0.3 µs where sessions come again (measured November 2026).
-_IDENTITY: Final = ("session_id", "user_id")
+_IDENTITY: Final = ("session_id", "user_id", "facets")
 _TEXT: Final = ("error_message", "response_id", "input_preview", "output_preview")
 _NUMBER: Final = (
     "input_tokens",
@@ -127,7 +127,7 @@ def _add_row(fields: list[bytes], digest: int, row: SpanRow) -> None:
         input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens,
         input_cost, output_cost, cache_read_cost, cache_write_cost, total_cost, cost_source,
         input_preview, output_preview, _, usage_repeats, service_tier,
-        input_audio_tokens, output_audio_tokens, price_book,
+        input_audio_tokens, output_audio_tokens, price_book, facets, _,
     ) = _values(row)
     shared = (
         kind, name, status, error_type, call_site_id, provided_model_name, model_id, provider,
@@ -143,6 +143,7 @@ def _add_row(fields: list[bytes], digest: int, row: SpanRow) -> None:
     fields.append(_shared.get(shared) or _new_shared(shared))
     _add_text(fields, session_id)
     _add_text(fields, user_id)
+    _add_text(fields, facets)
     _add_text(fields, error_message)
     _add_text(fields, response_id)
     _add_text(fields, input_preview)

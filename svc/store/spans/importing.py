@@ -18,6 +18,7 @@ from svc.domain.intake import StoredSpan
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
+from svc.store.spans.attribute_codes import AttributeCodes
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.writing import SpanStore
 
@@ -49,6 +50,9 @@ class PostgresImportStore:
     database: Database
     days: DayPartitions
     call_sites: CallSites = attrs.field(factory=CallSites)
+    codes: AttributeCodes = attrs.field(
+        default=attrs.Factory(lambda self: AttributeCodes(self.database), takes_self=True)
+    )
 
     async def write(self, spans: Sequence[StoredSpan], came: Callable[[StoredSpan], datetime]) -> Written:
         """Store them in one transaction, dated as `came` says.
@@ -60,7 +64,8 @@ class PostgresImportStore:
             if self.days.unknown(days):
                 moment = await self.database.run(server_clock, transaction=False)
                 await self.days.ensure(days, moment)
-            return await SpanStore(self.database, self.days, self.call_sites, dated=came).write(spans)
+            store = SpanStore(self.database, self.days, self.call_sites, dated=came, codes=self.codes)
+            return await store.write(spans)
         except (Outage, StoreRefused):
             raise
         except Exception as error:

@@ -28,6 +28,7 @@ from svc.domain.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
+from svc.store.spans.attribute_codes import encode_within
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.large_traces import roll_trace
 from svc.store.spans.payloads import read_payloads
@@ -155,7 +156,7 @@ class ReworkStore:
 
         async def work(connection: Connection) -> Progress:
             chosen = await self._next(connection, progress.after_trace_id)
-            traces, missing = await self._remade(connection, chosen)
+            traces, missing = await self._remade(connection, chosen, readonly=True)
             return _advanced(progress, chosen, traces, missing)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=STEP_TIMEOUT_S)
@@ -197,14 +198,17 @@ class ReworkStore:
             chosen.append(row)
         return chosen
 
-    async def _remade(self, connection: Connection, chosen: Sequence[Any]) -> tuple[list[_Trace], int]:
+    async def _remade(
+        self, connection: Connection, chosen: Sequence[Any], *, readonly: bool = False
+    ) -> tuple[list[_Trace], int]:
         """The spans of these traces, stored and as they ought to be, and how many lost their payload."""
         if not chosen:
             return [], 0
         # All their spans, from the days they have spans in.
         records = await connection.fetch(
-            f"select {SPAN_FIELDS}, frame from span where project_id = $1 and trace_id = any($2::bytea[])"
-            " and started_at between $3 and $4 order by trace_id, span_id",
+            f"select {SPAN_FIELDS}, facets, frame from span"
+            " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
+            " order by trace_id, span_id",
             self.project_id,
             [row["trace_id"] for row in chosen],
             min(row["first_started_at"] for row in chosen),
@@ -230,6 +234,9 @@ class ReworkStore:
             trace = by_trace[row.trace_id]
             trace.stored.append(row)
             trace.made.append(row if lost else self.remake(row, span))
+        if self.kind == "remap":
+            remade = [row for trace in by_trace.values() for row in trace.made if row.attributes]
+            await encode_within(connection, self.project_id, remade, readonly=readonly)
         return [trace for trace in by_trace.values() if trace.stored], missing
 
     async def _with_tool_calls(

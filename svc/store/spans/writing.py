@@ -33,6 +33,7 @@ from svc.store.aggregates.rollups import hold_rollups
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
+from svc.store.spans.attribute_codes import AttributeCodes
 from svc.store.spans.call_sites import CallSite, CallSites
 from svc.store.spans.copying import copy_spans
 from svc.store.spans.dating import count_past
@@ -94,6 +95,9 @@ class SpanStore:
     clock: Clock = server_clock
     messages: Messages = attrs.field(factory=Messages)
     dated: Callable[[StoredSpan], datetime] | None = None
+    codes: AttributeCodes = attrs.field(
+        default=attrs.Factory(lambda self: AttributeCodes(self.database), takes_self=True)
+    )
 
     async def write(self, rows: Sequence[StoredSpan]) -> Written:
         """Store the rows. Raises `Outage`, or `StoreRefused` when the database refuses the data."""
@@ -101,6 +105,7 @@ class SpanStore:
             return Written(0, 0)
         spans = _newest_of_each(rows)
         await self._ensure_days({span.day for span in spans})
+        await self.codes.encode(spans)
         framed = frame_up(spans)
         stored, messages, call_sites = await self._written(spans, framed)
         self.call_sites.remember(call_sites)

@@ -6,6 +6,7 @@ import json
 import random
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -13,6 +14,7 @@ import trio
 
 import svc.store.spans.rework as rework_module
 from protocol.otlp.reading import WireSpan
+from svc.domain.attributes.reading import AttributeReader
 from svc.domain.pricing import PriceBook
 from svc.domain.rates import OwnPrice, OwnPrices
 from svc.domain.rework import Totals, remapped, repriced
@@ -26,6 +28,7 @@ from tests.store.aggregates.test_cubes import agree
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, on_server, one, rows, store_of
 
 BOOK = PriceBook()
+FIELDS = AttributeReader()
 DEAR = PriceBook(
     OwnPrices(
         "dear",
@@ -40,8 +43,10 @@ DEAR = PriceBook(
 def rework_of(
     store: Database, kind: Kind, prices: PriceBook = BOOK, clock: Clock | None = None
 ) -> ReworkStore:
+    pairs_of = partial(FIELDS.pairs, PROJECT)
+
     def remake(row: SpanRow, span: WireSpan | None) -> SpanRow:
-        return repriced(row, prices) if span is None else remapped(row, span, prices)
+        return repriced(row, prices) if span is None else remapped(row, span, prices, pairs_of)
 
     return ReworkStore(store, PROJECT, kind, prices.version, remake, on_server(clock or Clock()))
 

@@ -1,0 +1,187 @@
+"""Which keys the spans of a project have, what was counted of them, and which of them are fields.
+
+Owns the table `attribute_key`. Decoders add what they counted every few seconds and hear which keys are
+promoted; people promote and hide (`svc.store.reads.attributes` lists them). Keeps hashes of values, never
+values, and at most `MOST_KEPT` keys of a project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Literal
+
+import attrs
+
+from svc.domain.attributes.census import KeyCount, Unfit
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, MOST_KEYS, PREFIX
+from svc.store.postgres.database import Connection, Database
+from svc.store.spans.attribute_codes import lock_counter
+
+#: Keys of a project that are counted; of further ones nothing is known.
+MOST_KEPT: Final = 1_000
+_HASH_BYTES: Final = 8
+_LOCK: Final = 0x6174_7472
+
+KeyState = Literal["seen", "promoted", "hidden"]
+#: What may never be a field.
+NEVER: Final[frozenset[Unfit]] = frozenset({"secret", "person"})
+
+
+@attrs.frozen
+class FieldStates:
+    """What a decoder goes by: promoted keys by project, and hidden fields each with its project."""
+
+    promoted: Mapping[int, list[str]]
+    hidden: frozenset[tuple[int, str]]
+
+
+@attrs.define(eq=False)
+class AttributeKeys:
+    """Counts keys and says what becomes of them. All verbs raise `Outage`."""
+
+    database: Database
+
+    async def add(self, counted: Mapping[int, Mapping[str, KeyCount]], now: datetime) -> None:
+        """Add what was counted, and promote what is worth it."""
+        for project_id, counts in counted.items():
+            if counts:
+                await self.database.run(partial(_add, project_id=project_id, counts=counts, now=now))
+
+    async def states(self) -> FieldStates:
+        """Of all projects."""
+        rows = await self.database.fetch(
+            "select project_id, field, state from attribute_key where state <> 'seen' order by 1, 2"
+        )
+        promoted: dict[int, list[str]] = {}
+        for row in rows:
+            if row["state"] == "promoted":
+                promoted.setdefault(row["project_id"], []).append(row["field"].removeprefix(PREFIX))
+        hidden = frozenset((row["project_id"], row["field"]) for row in rows if row["state"] == "hidden")
+        return FieldStates(promoted, hidden)
+
+    async def promote(self, project_id: int, field: str, now: datetime) -> str | None:
+        """Make a field of a key. Returns why not, as the page says it."""
+        return await self.database.run(lambda connection: _promote(connection, project_id, field, now))
+
+    async def hide(self, project_id: int, field: str, now: datetime) -> bool:
+        """No field any more: its values are deleted. False where there is no such key."""
+        return await self.database.run(lambda connection: _hide(connection, project_id, field, now))
+
+
+async def _lock(connection: Connection, project_id: int) -> None:
+    await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+
+
+async def _add(
+    connection: Connection, project_id: int, counts: Mapping[str, KeyCount], now: datetime
+) -> None:
+    await _lock(connection, project_id)
+    rows = await connection.fetch(
+        "select field, state, spans, hashes, unfit from attribute_key where project_id = $1"
+        " and field = any($2::text[])",
+        project_id,
+        [PREFIX + name for name in counts],
+    )
+    kept = {row["field"]: row for row in rows}
+    totals: Any = await connection.fetchrow(
+        "select count(*) as keys, count(*) filter (where state = 'promoted') as promoted"
+        " from attribute_key where project_id = $1",
+        project_id,
+    )
+    room, promotable = MOST_KEPT - totals["keys"], MOST_KEYS - totals["promoted"]
+    changed: list[tuple[str, str, KeyCount]] = []
+    for name, count in sorted(counts.items()):
+        row = kept.get(PREFIX + name)
+        state = "seen"
+        if row is not None:
+            state = row["state"]
+            count.merge(_counted(row))
+        elif room <= 0:
+            continue
+        else:
+            room -= 1
+        if state == "seen" and promotable > 0 and count.worth_a_field:
+            state, promotable = "promoted", promotable - 1
+        changed.append((PREFIX + name, state, count))
+    await connection.execute(
+        "insert into attribute_key (project_id, field, state, spans, hashes, unfit, last_seen_at)"
+        " select $1, f, s, n, h, u, $7 from unnest($2::text[], $3::text[], $4::bigint[], $5::bytea[],"
+        " $6::text[]) as counted (f, s, n, h, u) on conflict (project_id, field) do update"
+        " set state = excluded.state, spans = excluded.spans, hashes = excluded.hashes,"
+        " unfit = excluded.unfit, last_seen_at = excluded.last_seen_at",
+        project_id,
+        [field for field, _, _ in changed],
+        [state for _, state, _ in changed],
+        [count.spans for _, _, count in changed],
+        [b"".join(sorted(count.values)) for _, _, count in changed],
+        [count.unfit for _, _, count in changed],
+        now,
+    )
+
+
+def _counted(row: Any) -> KeyCount:
+    hashes: bytes = row["hashes"]
+    values = {hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES)}
+    return KeyCount(row["spans"], values, row["unfit"])
+
+
+async def _promote(connection: Connection, project_id: int, field: str, now: datetime) -> str | None:
+    await _lock(connection, project_id)
+    if field in CONVENTION_FIELDS:
+        # Every project has these but the hidden ones.
+        await connection.execute(
+            "delete from attribute_key where project_id = $1 and field = $2", project_id, field
+        )
+        return None
+    row: Any = await connection.fetchrow(
+        "select state, unfit from attribute_key where project_id = $1 and field = $2", project_id, field
+    )
+    if row is None:
+        return "No span has this attribute."
+    if row["unfit"] in NEVER:
+        return "Attributes that may hold secrets or personal data are never made fields."
+    if row["state"] == "promoted":
+        return None
+    promoted = await connection.fetchval(
+        "select count(*) from attribute_key where project_id = $1 and state = 'promoted'", project_id
+    )
+    if promoted >= MOST_KEYS:
+        return f"There are {MOST_KEYS} fields already; hide one of them first."
+    await _set_state(connection, project_id, field, "promoted", now)
+    return None
+
+
+async def _hide(connection: Connection, project_id: int, field: str, now: datetime) -> bool:
+    await _lock(connection, project_id)
+    if field in CONVENTION_FIELDS:
+        await connection.execute(
+            "insert into attribute_key (project_id, field, state, spans, hashes, last_seen_at)"
+            " values ($1, $2, 'hidden', 0, '', $3) on conflict do nothing",
+            project_id,
+            field,
+            now,
+        )
+    elif not await _set_state(connection, project_id, field, "hidden", now):
+        return False
+    # Nobody is giving out one of them.
+    await lock_counter(connection, project_id)
+    await connection.execute(
+        "delete from attribute_value where project_id = $1 and field = $2", project_id, field
+    )
+    return True
+
+
+async def _set_state(
+    connection: Connection, project_id: int, field: str, state: KeyState, now: datetime
+) -> bool:
+    status: str = await connection.execute(
+        "update attribute_key set state = $3, last_seen_at = greatest(last_seen_at, $4)"
+        " where project_id = $1 and field = $2",
+        project_id,
+        field,
+        state,
+        now,
+    )
+    return status == "UPDATE 1"
