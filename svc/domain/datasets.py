@@ -10,9 +10,10 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.measures import MEASURES, MeasureName
 
-FieldType = Literal["text", "trace_id", "span_id"]
+FieldType = Literal["text", "trace_id", "span_id", "attribute"]
 #: The column that says when something happened, where rows know it.
 EVENT_TIME: Final = "started_at"
 CountedAs = Literal["count", "sum"]
@@ -52,6 +53,8 @@ class Dataset:
     shown: tuple[str, ...]
     measures: tuple[MeasureName, ...] = ("count",)
     has_event_time: bool = False
+    #: Whether its rows have the fields of attributes: any name that begins with `attr.` may be one.
+    has_attributes: bool = False
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -60,6 +63,8 @@ class Dataset:
 
     def field(self, name: str) -> Field | None:
         """The field of this name, or None."""
+        if self.has_attributes and name.startswith(PREFIX):
+            return Field(name, facetable=True, type="attribute")
         return next((field for field in self.fields if field.name == name), None)
 
 
@@ -91,6 +96,7 @@ SPANS: Final = Dataset(
         *_row_facets("provided_model_name"),
         *_filters("trace_id", "span_id"),
         *_row_facets("user_id", "error_type"),
+        *(Field(convention.name, facetable=True, type="attribute") for convention in CONVENTIONS),
     ),
     searched=("name", "input_preview", "output_preview"),
     time_column="created_at",
@@ -126,6 +132,7 @@ SPANS: Final = Dataset(
     ),
     measures=tuple(MEASURES),
     has_event_time=True,
+    has_attributes=True,
 )
 TOOL_CALLS: Final = Dataset(
     name="tool_calls",

@@ -15,16 +15,19 @@ from typing import Any, Final, cast, get_args
 import attrs
 
 from protocol.rest.query import Q_MAX
+from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.quantities import count
 from svc.domain.span import Kind
 from svc.store.reads.traces import TraceFilter
 from svc.web.ranges import TimeRange
 
-_TOKEN: Final = re.compile(r'(?:(-?)([a-z_]+):)?("(?:[^"\\]|\\.)*"|\S+)')
+_TOKEN: Final = re.compile(r'(?:(-?)((?:trace\.)?[a-z_]+|attr\.[^\s:"]{1,120}):)?("(?:[^"\\]|\\.)*"|\S+)')
 _LATENCY: Final = re.compile(r"([<>])=?\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _COST: Final = re.compile(r"([<>])=?\s*\$?\s*(\d*\.?\d+)")
 #: Values that are excluded at once: each is one more look at the spans of a trace.
 MOST_EXCLUDED: Final = 10
+#: What may be asked for more than once.
+_SEVERAL: Final = frozenset({"without", "attributes"})
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -36,6 +39,11 @@ def _status(value: str) -> dict[str, Any]:
     if value not in ("ok", "error"):
         raise WrongValue("status is ok or error")
     return {"status": value}
+
+
+def _either_status(value: str) -> dict[str, Any]:
+    """Of the span that the other filters are about, or of the trace where there is none."""
+    return {"either_status": _status(value)["status"]}
 
 
 def _kind(value: str) -> dict[str, Any]:
@@ -115,20 +123,39 @@ def _text_field(name: str, says: str, example: str, field: str) -> FilterField:
     return FilterField(name, says, example, _text(field), _without(_text(field)))
 
 
+def attribute_field(name: str, says: str) -> FilterField:
+    """A field of `svc.domain.attributes`."""
+    return FilterField(
+        name,
+        says,
+        "…",
+        lambda value: {"attributes": ((name, value),)},
+        lambda value: {"without": ((name, value),)},
+    )
+
+
 FIELDS: Final = {
     field.name: field
     for field in (
         FilterField(
-            "status", "failed or not", "error", _status, _other_of(_status, "ok", "error"), ("error", "ok")
+            *("status", "failed or not: the span that the filters are about, else the trace", "error"),
+            _either_status,
+            _other_of(_either_status, "ok", "error"),
+            ("error", "ok"),
+        ),
+        FilterField(
+            *("trace.status", "whether the trace itself failed", "error", _status),
+            _other_of(_status, "ok", "error"),
+            ("error", "ok"),
         ),
         FilterField(
             *("errors", "whether any of its spans failed", "yes", _errors),
             _other_of(_errors, "yes", "no"),
             ("yes", "no"),
         ),
-        _text_field("site", "call site of one of its spans", "support.answer", "call_site_id"),
-        _text_field("model", "model of one of its spans", "gpt-4o", "model"),
-        FilterField("kind", "kind of one of its spans", "tool", _kind, _without(_kind), get_args(Kind)),
+        _text_field("site", "call site of a span", "support.answer", "call_site_id"),
+        _text_field("model", "model of a span", "gpt-4o", "model"),
+        FilterField("kind", "kind of a span", "tool", _kind, _without(_kind), get_args(Kind)),
         FilterField("latency", "how long it took", ">5s", _latency),
         FilterField("cost", "what it cost, in USD", ">0.01", _cost),
         _text_field("session", "its session", "s-8841", "session_id"),
@@ -138,8 +165,16 @@ FIELDS: Final = {
             _other_of(_unpriced, "yes", "no"),
             ("yes", "no"),
         ),
+        *(attribute_field(convention.name, convention.meaning) for convention in CONVENTIONS),
     )
 }
+#: What is asked of a span; all of it of one and the same.
+_OF_A_SPAN: Final = ("model", "kind", "call_site_id", "attributes")
+
+
+def field_of(name: str) -> FilterField | None:
+    """The field of the bar of this name; any name that begins with `attr.` is one."""
+    return attribute_field(name, name.removeprefix(PREFIX)) if name.startswith(PREFIX) else FIELDS.get(name)
 
 
 @attrs.frozen
@@ -212,7 +247,7 @@ def quoted(value: str) -> str:
 
 def _is_token(value: str) -> bool:
     name, colon, _ = value.partition(":")
-    return bool(colon) and name.removeprefix("-") in FIELDS
+    return bool(colon) and field_of(name.removeprefix("-")) is not None
 
 
 def read_filters(typed: str) -> Filters:
@@ -223,7 +258,7 @@ def read_filters(typed: str) -> Filters:
     wrong: list[str] = []
     for minus, name, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
         value = re.sub(r"\\(.)", r"\1", raw[1:-1]) if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
-        field = FIELDS.get(name)
+        field = field_of(name)
         if field is None:
             # Such as https://… or a word with a colon: text.
             words.append(f"{minus}{name}:{value}" if name else value)
@@ -233,10 +268,12 @@ def read_filters(typed: str) -> Filters:
         except WrongValue as error:
             wrong.append(f"{error}; it was left out")
             continue
-        if criterion.keys() & criteria.keys() - {"without"}:
+        if criterion.keys() & criteria.keys() - _SEVERAL:
             wrong.append(f"{name} is there twice; the last one counts")
-        excluded = (*criteria.get("without", ()), *criterion.get("without", ()))
-        criteria |= {**criterion, "without": excluded} if excluded else criterion
+        criteria |= criterion | {
+            several: (*criteria.get(several, ()), *criterion.get(several, ()))
+            for several in _SEVERAL & (criteria.keys() | criterion.keys())
+        }
         tokens.append(Token(name, value, bool(minus)))
     text = " ".join(words)
     if len(text) > Q_MAX:
@@ -245,7 +282,24 @@ def read_filters(typed: str) -> Filters:
     if len(criteria.get("without", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} values are excluded; the others count")
         criteria["without"] = criteria["without"][:MOST_EXCLUDED]
-    return Filters(tokens, text, criteria, wrong)
+    if len(criteria.get("attributes", ())) > MOST_EXCLUDED:
+        wrong.append(f"at most {MOST_EXCLUDED} attributes are asked for; the others were left out")
+        criteria["attributes"] = criteria["attributes"][:MOST_EXCLUDED]
+    return Filters(tokens, text, _of_one_span(criteria, wrong), wrong)
+
+
+def _of_one_span(criteria: dict[str, Any], wrong: list[str]) -> dict[str, Any]:
+    """What spans are asked for is asked of one of them, and so is a status beside it."""
+    either = criteria.pop("either_status", None)
+    if any(name in criteria for name in _OF_A_SPAN):
+        criteria["one_span"] = True
+        if either is not None:
+            criteria["span_status"] = either
+    elif either is not None:
+        if "status" in criteria:
+            wrong.append("status and trace.status are both there; trace.status counts")
+        criteria.setdefault("status", either)
+    return criteria
 
 
 def _criterion(field: FilterField, value: str, *, excluded: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from svc.web.pages import (
     saved_views,
     sessions,
     settings_agents,
+    settings_attributes,
     settings_channels,
     settings_health,
     settings_integrations,
@@ -75,6 +76,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *settings_agents.PAGES,
     *settings_channels.PAGES,
     *settings_notifications.PAGES,
+    *settings_attributes.PAGES,
     *settings_taxonomy.PAGES,
     *settings_health.PAGES,
 )

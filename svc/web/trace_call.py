@@ -15,7 +15,7 @@ _OF_SPANS: Final = {
     "model_id": "model",
     "kind": "kind",
     "call_site_id": "call_site_id",
-    "status": "status",
+    "status": "span_status",
     "session_id": "session_id",
     "user_id": "user_id",
 }
@@ -24,9 +24,18 @@ _OF_SPANS: Final = {
 def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> dict[str, Any]:
     """This view as a question to MCP and to the query API, and what they have no word for."""
     native_fields = {"call_site_id", "model", "kind", "status"}
+    span_filters = {name: filters.asked[field] for name, field in _OF_SPANS.items() if field in filters.asked}
+    if "status" in filters.asked:
+        # Of a trace that failed, the spans that did.
+        span_filters.setdefault("status", filters.asked["status"])
+    span_filters |= dict(filters.asked.get("attributes", ()))
     arguments: dict[str, Any] = {
         name: value for name, value in filters.asked.items() if name in native_fields
     }
+    if filters.asked.keys() & {"attributes", "span_status"}:
+        # Several things of one span have one argument.
+        arguments = {name: value for name, value in arguments.items() if name == "status"}
+        arguments["filters"] = span_filters
     if filters.text:
         arguments["q"] = filters.text
     arguments["range"] = {name: value for name, value in range_.instants.items() if name in ("from", "to")}
@@ -39,7 +48,6 @@ def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> di
     }
     # The query API knows spans: those that such traces hold.
     spans: dict[str, Any] = {"dataset": "spans", "range": arguments["range"], "limit": limit}
-    span_filters = {name: filters.asked[field] for name, field in _OF_SPANS.items() if field in filters.asked}
     spans |= ({"filters": span_filters} if span_filters else {}) | (
         {"q": filters.text} if filters.text else {}
     )
@@ -48,7 +56,7 @@ def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> di
     return {
         "rest": f'curl -sS {origin}/v1/query/search \\\n  -H "Authorization: Bearer $QUERY_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(spans)}'",
-        "rest_left_out": _left_out(filters, set(_OF_SPANS.values())),
+        "rest_left_out": _left_out(filters, {"status", *_OF_SPANS.values()}),
         "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
         "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(call)}'",
@@ -63,5 +71,6 @@ def _quoted(body: dict[str, Any]) -> str:
 
 def _left_out(filters: Filters, native_fields: set[str]) -> list[str]:
     return sorted(
-        "what is excluded" if name == "without" else name for name in set(filters.asked) - native_fields
+        "what is excluded" if name == "without" else name
+        for name in set(filters.asked) - native_fields - {"one_span", "span_status", "attributes"}
     )

@@ -17,7 +17,7 @@ from tests.browser.test_pages import check_everywhere, settle
 from tests.service import PLAIN
 
 OTHER = "/orgs/default/projects/scratch"
-NEW = ("mcp", "dead-letters", "integrations", "taxonomy", "health", "agents")
+NEW = ("mcp", "attributes", "dead-letters", "integrations", "taxonomy", "health", "agents")
 TAXONOMY = """failure_modes:
   - {id: rude, name: Is rude, severity: low, scope: trace, layer: B}
 """

@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def test_tokens_ask_and_the_rest_is_searched_for() -> None:
     read = read_filters('status:error model:gpt-4o latency:>5s cost:<$0.5 session:"a b" where is "my order"')
     assert read.asked == {
-        "status": "error", "model": "gpt-4o", "slower_than": timedelta(seconds=5),
+        "span_status": "error", "one_span": True, "model": "gpt-4o", "slower_than": timedelta(seconds=5),
         "cheaper_than": Decimal("0.5"), "session_id": "a b",
     }  # fmt: skip
     assert read.text == "where is my order"
@@ -42,6 +42,37 @@ def test_a_value_that_cannot_be_read_is_named_and_asks_for_nothing(typed: str) -
     read = read_filters(typed)
     assert len(read.wrong) == 1
     assert (read.asked, read.tokens, read.text) == ({}, [], "")
+
+
+def test_a_status_is_of_the_span_that_is_asked_for_and_else_of_the_trace() -> None:
+    assert read_filters("status:error").asked == {"status": "error"}
+    assert read_filters("status:error user:a").asked == {"status": "error", "user_id": "a"}
+    assert read_filters("tool:search -status:error").asked == {
+        "attributes": (("tool", "search"),), "one_span": True, "span_status": "ok",
+    }  # fmt: skip
+    assert read_filters("tool:search trace.status:error").asked == {
+        "attributes": (("tool", "search"),), "one_span": True, "status": "error",
+    }  # fmt: skip
+    both = read_filters("status:error trace.status:ok")
+    assert (both.asked, both.wrong) == (
+        {"status": "ok"}, ["status and trace.status are both there; trace.status counts"],
+    )  # fmt: skip
+
+
+def test_attributes_are_filters_by_their_name_and_any_key_behind_attr() -> None:
+    read = read_filters('environment:prod tag:a -tag:"b c" attr.shop.Tier-2:gold attr.x:"y z"')
+    assert read.asked == {
+        "attributes": (
+            ("environment", "prod"), ("tag", "a"), ("attr.shop.Tier-2", "gold"), ("attr.x", "y z"),
+        ),
+        "one_span": True,
+        "without": (("tag", "b c"),),
+    }  # fmt: skip
+    assert (read.wrong, read.text) == ([], "")
+    assert str(read) == 'environment:prod tag:a -tag:"b c" attr.shop.Tier-2:gold attr.x:"y z"'
+    many = read_filters(" ".join(f"tag:t{number}" for number in range(12)))
+    assert len(many.asked["attributes"]) == 10
+    assert many.wrong == ["at most 10 attributes are asked for; the others were left out"]
 
 
 def test_a_minus_excludes_and_two_of_a_name_are_told() -> None:

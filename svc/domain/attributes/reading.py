@@ -44,8 +44,8 @@ _BY_CONVENTION: Final[Wanted] = {
 
 def wanted_keys(promoted: Iterable[str]) -> Wanted:
     """The keys that are looked for: of the conventions, and of promoted fields by their canonical names."""
-    own = {key: (0, PREFIX + name) for name in promoted for key in spellings(name)}
-    return {**own, **_BY_CONVENTION}
+    by_key = {key: (0, PREFIX + name) for name in promoted for key in spellings(name)}
+    return {**by_key, **_BY_CONVENTION}
 
 
 @attrs.define(eq=False)
@@ -80,15 +80,15 @@ class AttributeReader:
         if not keys and tool is None and metadata is None:
             return self._flat
         # Spans say the same again and again: 2 µs instead of 5 (November 2026).
-        said = [tool, metadata if type(metadata) is str else f"\0{metadata!r}"]
+        texts = [tool, metadata if type(metadata) is str else f"\0{metadata!r}"]
         for key in keys:
             value = attributes[key]
-            said.append(key)
+            texts.append(key)
             # As it is written: 1 and True would be one.
-            said.append(value if type(value) is str else f"\0{value!r}")
-        if max(map(_chars, said)) > _REMEMBERED_CHARS:
+            texts.append(value if type(value) is str else f"\0{value!r}")
+        if max(map(_chars, texts)) > _REMEMBERED_CHARS:
             return self._read(attributes, keys, tool, metadata)
-        together = (self._flat, *said)
+        together = (self._flat, *texts)
         remembered = self._remembered.get(together)
         if remembered is None:
             if len(self._remembered) >= _REMEMBERED_BOUND:

@@ -195,6 +195,15 @@ class ListTracesExtended(ListTraces):
         ]
         | UnsetType
     ) = UNSET
+    filters: (
+        Annotated[
+            dict[str, FilterValue],
+            Meta(
+                description="Fields of dataset spans, attributes too: traces with one span that has them all."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class GetTrace(Arguments):

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+import attrs
 from msgspec import UNSET
 
 from protocol.release import release
@@ -24,8 +25,10 @@ from svc.front.mcp.given import ToolError, bounds, given, given_identifier, limi
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
-from svc.store.reads.questions import Question, ask
+from svc.store.reads.attributes import require_fields
+from svc.store.reads.questions import Question, ask, checked_filters
 from svc.store.reads.spans import SpanFilter
+from svc.store.reads.trace_filter import of_one_span
 from svc.store.reads.traces import TraceFilter
 
 PAYLOAD_WINDOW: Final = timedelta(hours=24)
@@ -157,6 +160,10 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
         q=given(asked.q),
         failed_spans=given(asked.failed_spans),
     )
+    if asked.filters is not UNSET:
+        fields = [field for field, _ in checked_filters(SPANS, asked.filters)]
+        await require_fields(reads.queries.database, project_id, fields)
+        trace_filter = attrs.evolve(trace_filter, **of_one_span(asked.filters))
     if asked.sort is UNSET or asked.sort == "started_at":
         return await reads.traces.page(
             project_id, trace_filter, limit=limit(asked.limit), cursor=given(asked.cursor)

@@ -15,16 +15,25 @@ from svc.domain.measures import MEASURES, QueryMeasure
 from svc.front.mcp import arguments as a
 from svc.front.mcp.given import bounds, given, long_limit
 from svc.front.mcp.reads import Reads
+from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.compare import Side, side_of
 from svc.store.reads.questions import Question, ask
 
 Answer = dict[str, Any]
 
 
-async def describe_dataset(reads: Reads, _project_id: int, asked: a.DescribeDataset) -> Answer:
-    """What can be asked of the datasets."""
+async def describe_dataset(reads: Reads, project_id: int, asked: a.DescribeDataset) -> Answer:
+    """What can be asked of the datasets, attributes of the project among it."""
     wanted = list(DATASETS.values()) if asked.dataset is UNSET else [DATASETS[asked.dataset]]
-    return {"datasets": [_described(dataset, extensions=reads.extensions) for dataset in wanted]}
+    promoted: list[str] = []
+    if reads.extensions and SPANS in wanted:
+        promoted = await promoted_fields(reads.queries.database, project_id)
+    return {
+        "datasets": [
+            _described(dataset, promoted if dataset is SPANS else [], extensions=reads.extensions)
+            for dataset in wanted
+        ]
+    }
 
 
 async def query_count(reads: Reads, project_id: int, asked: a.QueryCountExtended) -> Answer:
@@ -89,15 +98,19 @@ def _question(
     )
 
 
-def _described(dataset: Dataset, *, extensions: bool) -> Answer:
+def _described(dataset: Dataset, promoted: list[str], *, extensions: bool) -> Answer:
     # Spans have a tool of their own that searches them.
     search = "list_spans" if dataset is SPANS else "query_search" if dataset.searched else None
     description: Answer = {
         "name": dataset.name,
         "time_column": dataset.time_column,
         "measure": "sum of value" if dataset.counted_as == "sum" else "count",
-        "facetable_fields": [field.name for field in dataset.fields if _is_facet(field, extensions)],
-        "filterable_fields": [field.name for field in dataset.fields],
+        "facetable_fields": [field.name for field in dataset.fields if _is_facet(field, extensions)]
+        + promoted,
+        "filterable_fields": [
+            field.name for field in dataset.fields if extensions or field.type != "attribute"
+        ]
+        + promoted,
         "searchable": search == "query_search",
         "search_with": search,
     }

@@ -117,9 +117,9 @@ DESCRIPTIONS: Final = {
         "compare": """
             Why: two populations of traces against each other, such as before and since an instant (range),
             failing and healthy (status), or any two filters. measures with their 95 % intervals, the values
-            of kind, name, call site, model, provider, error type and user whose share of traces moved
-            beyond chance (moved, the largest first, only_in one side), and five traces of each side. A trace
-            of both sides counts for comparison; values that make the split are not ranked.""",
+            of kind, name, call site, model, provider, error type, user and attributes whose share of traces
+            moved beyond chance (moved, the largest first, only_in one side), and five traces of each side. A
+            trace of both sides counts for comparison; values that make the split are not ranked.""",
     }.items()
 }
 
@@ -129,11 +129,14 @@ EXTENSIONS: Final = {
     for name, text in {
         "list_traces": """
             sort ranks the traces of a range: the slowest of a day is sort latency, limit 1.
-            failed_spans true finds traces that went on after a span failed.""",
+            failed_spans true finds traces that went on after a span failed. filters finds traces with one
+            span that has all its values: {"tool": "search", "status": "error", "environment": "prod"}.""",
         "list_spans": """
             by started_at: range and order are on when spans ran, which is how to ask about yesterday.""",
         "describe_dataset": """
-            measures are what the query tools work out beside counts, times what their range can be on.""",
+            measures are what the query tools work out beside counts, times what their range can be on.
+            Fields of spans include attributes such as environment, release, tenant, tag, agent and tool,
+            and attr.… for the project's own.""",
         "query_count": """
             measure adds errors, cost, tokens, a percentile of durations, or distinct traces, sessions or
             users. by started_at asks about when things happened; by arrival, notes says what that misses.""",

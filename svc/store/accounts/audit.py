@@ -73,6 +73,8 @@ Action = Literal[
     "alert_rule.mute",
     "alert_rule.delete",
     "alert_delivery.replay",
+    "attribute.promote",
+    "attribute.hide",
 ]
 
 

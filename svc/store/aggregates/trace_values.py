@@ -33,6 +33,12 @@ MOST_TRACES: Final = 4096
 #: Of an hour that was built by a release without groups.
 _LACKING: Final = f"field = '{ALL}' and held is null"
 
+#: The attribute fields of a span `s` of project `$1`, as rows of `field` and `value`.
+VALUES_OF_SPAN: Final = (
+    "string_to_table(s.facets, null) as c (code) join attribute_value v"
+    " on v.project_id = $1 and v.code = c.code"
+)
+
 _VALUES: Final = ", ".join(
     f"('{field}', s.{column})" for field, columns in HELD.items() for column in columns
 )
@@ -71,7 +77,8 @@ async def build_trace_values(connection: Connection, project_id: int, hour: date
         " from told group by began, part),"
         " held as (select t.began, t.part, t.bit, t.status, v.field, v.value from told t cross join lateral"
         " (select distinct"
-        f" of.field, of.value from span s cross join lateral (values {_VALUES}) as of (field, value)"
+        f" of.field, of.value from span s cross join lateral (values {_VALUES} union all"
+        f" select v.field, v.value from {VALUES_OF_SPAN}) as of (field, value)"
         " where s.project_id = $1 and s.trace_id = t.trace_id and s.started_at between t.first_started_at"
         " and t.last_started_at and of.value is not null offset 0) as v"
         f" union all select began, part, bit, status, '{ALL}', '' from told)"

@@ -24,6 +24,25 @@ PLACED: Final[dict[str, tuple[str, ...]]] = {
 FEW_ROWS: Final = 16
 
 
+# The same of attributes: a field by its name, as a column would be.
+_ATTRIBUTES: Final = f"""
+with told as materialized (
+    select c.code, s.created_at, s.started_at from span s
+    cross join lateral string_to_table(s.facets, null) as c (code)
+    where s.project_id = $1 and s.created_at >= $2 and s.created_at < $3 and s.facets is not null
+), counted as materialized (
+    select code, count(*) as n, max(started_at) as last_started_at from told group by code
+), few as (
+    select code, array_agg(created_at) as created_at, array_agg(started_at) as started_at
+    from told join counted using (code) where n <= $4 group by code
+)
+insert into search_value (project_id, dataset, field, value, hour, n, last_started_at, created_at, started_at)
+select $1, '{SPANS.name}', v.field, v.value, $2, c.n, c.last_started_at, few.created_at, few.started_at
+from counted c join attribute_value v on v.project_id = $1 and v.code = c.code
+left join few on few.code = c.code
+"""
+
+
 async def build_values(
     connection: Connection, dataset: Dataset, project_id: int, hour: datetime, end: datetime
 ) -> None:
@@ -57,3 +76,5 @@ async def build_values(
         end,
         FEW_ROWS,
     )
+    if dataset is SPANS:
+        await connection.execute(_ATTRIBUTES, project_id, hour, end, FEW_ROWS)

@@ -19,6 +19,7 @@ from svc.domain.population_comparison import Mean, TracePopulation, compared
 from svc.domain.span import Status
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
+from svc.store.reads.attributes import require_fields
 from svc.store.reads.questions import checked_filters, equals, in_order
 from svc.store.reads.trace_filter import holding
 
@@ -49,6 +50,11 @@ class Side:
     filters: tuple[tuple[Field, FilterValue], ...] = ()
     status: Status | None = None
     failed_spans: bool | None = None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of its filters."""
+        return tuple(field for field, _ in self.filters)
 
     @property
     def split_by(self) -> set[str]:
@@ -84,6 +90,7 @@ class CompareStore:
                 await _population(connection, project_id, comparison),
             )
 
+        await require_fields(self.database, project_id, (*baseline.fields, *comparison.fields))
         populations = await self.database.run(work, readonly=True, snapshot=True, timeout_s=COMPARE_TIMEOUT_S)
         return compared(*populations, baseline.split_by | comparison.split_by)
 
@@ -141,14 +148,14 @@ async def _values(
     connection: Connection, project_id: int, traces: Sequence[Any]
 ) -> dict[tuple[str, str], int]:
     """In how many of the traces each value stands."""
-    rows = await connection.fetch(
-        _VALUES,
+    asked = (
         project_id,
         [row["trace_id"] for row in traces],
         [row["first_started_at"] for row in traces],
         [row["last_started_at"] for row in traces],
         VALUES_READ,
     )
+    rows = [*await connection.fetch(_VALUES, *asked), *await connection.fetch(_ATTRIBUTE_VALUES, *asked)]
     return {(row["field"], row["value"]): row["traces"] for row in rows}
 
 
@@ -182,4 +189,20 @@ select field, value, count(*) as traces from (
     cross join lateral (values {_FIELD_VALUES}) as pair (field, value)
     where pair.value is not null
 ) as each group by 1, 2 order by 3 desc, 1, 2 limit $5
+"""
+
+#: The same of attributes, which are put into words once they are counted.
+_ATTRIBUTE_VALUES: Final = """
+select v.field, v.value, each.traces from (
+    select code, count(*) as traces from (
+        select distinct chosen.id, c.code
+        from unnest($2::bytea[], $3::timestamptz[], $4::timestamptz[]) as chosen (id, low, high)
+        cross join lateral (
+            select facets from span where project_id = $1 and trace_id = chosen.id
+                and started_at between chosen.low and chosen.high offset 0
+        ) as s
+        cross join lateral string_to_table(s.facets, null) as c (code)
+    ) as held group by 1
+) as each join attribute_value v on v.project_id = $1 and v.code = each.code and v.value <> ''
+order by 3 desc, 1, 2 limit $5
 """

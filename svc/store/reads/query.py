@@ -35,6 +35,7 @@ from svc.store.aggregates.values import PLACED
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.keyset import Keyset, KeyType
 from svc.store.postgres.rows import call_flag, printed, without_aged_out
+from svc.store.reads.attributes import dictionary_of, held_codes, require_fields
 from svc.store.reads.buckets import CALENDAR_INTERVALS, INTERVALS, bucket_starts
 from svc.store.reads.cube_counts import GroupKey, cube_field, cube_sql
 from svc.store.reads.event_time import newest_started
@@ -111,20 +112,25 @@ class QueryStore:
     ) -> list[dict[str, Any]]:
         """The buckets of the largest values of a field, largest first."""
         values = [row["key"] for row in await self._largest(question, field, top_n)]
-        where = question.where()
-        texts = where.value([value for value in values if value is not None])
-        one_of = f"{field.name} = any({texts}::text[])"
-        where.add(f"({one_of} or {field.name} is null)" if None in values else one_of)
+        where, source, column = question.where(), question.dataset.table, field.name
+        stored = [value for value in values if value is not None]
+        dictionary: Mapping[str, str | None] = {}
+        if field.type == "attribute":
+            dictionary = await dictionary_of(self.database, question.project_id, field.name)
+            stored = [code for code, value in dictionary.items() if value in stored]
+            source, column = f"{source} {held_codes(where, dictionary)}", "held.code"
+        one_of = f"{column} = any({where.value(stored)}::text[])"
+        where.add(f"({one_of} or {column} is null)" if None in values else one_of)
         # A row for each bucket and value that has any.
         rows = await self.database.fetch(
-            f"select {time} as key, {field.name} as value, {_sums(question)} from {question.dataset.table}"
+            f"select {time} as key, {column} as value, {_sums(question)} from {source}"
             f" where {where.sql()} group by 1, 2",
             *where.values,
             timeout_s=QUERY_TIMEOUT_S,
         )
         cells: dict[Any, dict[Any, Any]] = {value: {} for value in values}
         for row in rows:
-            cells[row["value"]][row["key"]] = row
+            cells[dictionary.get(row["value"], row["value"])][row["key"]] = row
         return [
             {"value": value, "buckets": _buckets(question, starts, by_start)}
             for value, by_start in cells.items()
@@ -149,8 +155,35 @@ class QueryStore:
     async def _largest(
         self, question: Question, field: Field, top_n: int, *, ascending: bool = False
     ) -> list[Any]:
+        if field.type == "attribute":
+            return await self._largest_values(question, field, top_n, ascending=ascending)
         key = GroupKey(field.name, "value", "value", field.name)
         return await self._aggregate(question, key, top_n, ascending=ascending)
+
+    async def _largest_values(
+        self, question: Question, field: Field, top_n: int, *, ascending: bool
+    ) -> list[Any]:
+        """The same of an attribute; a span with several values counts for each."""
+        await require_fields(self.database, question.project_id, (field, *question.fields))
+        dictionary = await dictionary_of(self.database, question.project_id, field.name)
+        where = question.where()
+        rows = await self.database.fetch(
+            f"select held.code as key, {_sums(question)} from {question.dataset.table}"
+            f" {held_codes(where, dictionary)} where {where.sql()} group by 1",
+            *where.values,
+            timeout_s=QUERY_TIMEOUT_S,
+        )
+        groups = [{**dict(row.items()), "key": dictionary.get(row["key"])} for row in rows]
+        ranking = measure_columns(question.dataset, question.measure).ranking
+        sign = 1 if ascending else -1
+        groups.sort(
+            key=lambda row: (
+                *((True, 0) if row[ranking] is None else (False, sign * row[ranking])),
+                row["key"] is None,
+                row["key"] or "",
+            )
+        )
+        return groups[:top_n]
 
     async def search(
         self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
@@ -161,6 +194,7 @@ class QueryStore:
             raise Refused(SEARCH_UNSUPPORTED.saying(f"dataset '{dataset.name}' does not support search"))
         if mode not in (None, "", "keyword"):
             raise Refused(BAD_REQUEST.saying(f"unknown mode '{mode[:100]}'", allowed=["keyword"]))
+        await require_fields(self.database, question.project_id, question.fields)
         where = question.where()
         text = q if q is not None and q.strip() else None
         where.contains(dataset.searched, text)
@@ -250,6 +284,7 @@ class QueryStore:
         self, question: Question, key: GroupKey, top_n: int | None = None, *, ascending: bool = False
     ) -> list[Any]:
         """Rows of `key`, `n` and the measure: from the cubes as far as they go, else from the rows."""
+        await require_fields(self.database, question.project_id, question.fields)
         order = ""
         if top_n is not None:
             ranking = measure_columns(question.dataset, question.measure).ranking

@@ -26,6 +26,7 @@ from svc.domain.datasets import DATASETS, Dataset, Field
 from svc.domain.measures import COUNT, MEASURES, QueryMeasure
 from svc.domain.values import identifier
 from svc.store.postgres.clauses import Where
+from svc.store.reads.attributes import attribute_equals
 
 _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
 
@@ -50,6 +51,11 @@ class Question:
     def by_event_time(self) -> bool:
         """Whether its range is on when rows happened, not on when they arrived."""
         return self.time_column != self.dataset.time_column
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of its filters."""
+        return tuple(field for field, _ in self.filters)
 
     def where(self) -> Where:
         """The clause of the question itself."""
@@ -133,6 +139,8 @@ def field_of(dataset: Dataset, name: str, *, facet: bool = False) -> Field:
 
 def equals(where: Where, field: Field, value: FilterValue) -> str:
     """That a column has a value; `false` for one that no row can have."""
+    if field.type == "attribute":
+        return attribute_equals(where, field, None if value is None else filter_text(value))
     if value is None:
         return f"{field.name} is null"
     text = filter_text(value)

@@ -18,6 +18,7 @@ import attrs
 
 from svc.store.postgres.clauses import Where, by_each
 from svc.store.postgres.database import Connection, Database
+from svc.store.reads.attributes import shown_value
 from svc.store.reads.search import PLAN_ONCE
 from svc.store.reads.trace_drawing import (
     MOST_BUCKETS,
@@ -34,6 +35,7 @@ from svc.store.reads.trace_filter import (
     asked_for,
     both,
     held_by_spans,
+    held_clause,
     narrowed_by_index,
     of_its_own,
 )
@@ -52,7 +54,10 @@ _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
 
 @attrs.frozen
 class TraceFacets:
-    """By field, its most frequent values with their counts; over how many of the newest traces."""
+    """By field, its most frequent values with their counts; over how many of the newest traces.
+
+    Fields of attributes are among them where any of these traces has one.
+    """
 
     fields: Mapping[str, Sequence[tuple[str | None, int]]]
     over: int
@@ -99,7 +104,7 @@ class TraceCounts:
         async def work(connection: Connection) -> TraceHistogram | None:
             until_s = monotonic() + budget_s
             await connection.execute(PLAN_ONCE)
-            if asked.q is None and asked.session_id is None:
+            if asked.q is None and asked.session_id is None and not asked.conjoined:
                 built = await grouped(connection, project_id, asked)
                 if built is not None:
                     where, clause, _ = _clause(project_id, asked)
@@ -130,7 +135,14 @@ class TraceCounts:
                 " (select distinct coalesce(s.model_id, s.provided_model_name) as model from span s"
                 " where s.project_id = $1 and s.trace_id = t.trace_id and s.started_at between"
                 " t.first_started_at and t.last_started_at and s.provided_model_name is not null offset 0)"
-                " as used group by model)"
+                " as used group by model union all select v.field, v.value, held.n from"
+                " (select code, count(*) as n from"
+                f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
+                " (select distinct c.code from span s cross join lateral string_to_table(s.facets, null)"
+                " as c (code) where s.project_id = $1 and s.trace_id = t.trace_id and s.started_at between"
+                " t.first_started_at and t.last_started_at offset 0) as each group by code) as held"
+                " cross join lateral (select field, value from attribute_value where project_id = $1"
+                " and code = held.code offset 0) as v)"
                 " select field, value, n from (select *, row_number() over (partition by field"
                 " order by n desc, value) as place from counted) as ranked"
                 f" where place <= {VALUES_SHOWN} order by field, place",
@@ -142,7 +154,7 @@ class TraceCounts:
         over = 0
         for row in counted:
             if row["field"]:
-                fields[row["field"]].append((row["value"], row["n"]))
+                fields.setdefault(row["field"], []).append((shown_value(row["value"]), row["n"]))
             else:
                 over = row["n"]
         return TraceFacets(fields, over)
@@ -175,12 +187,14 @@ class TraceCounts:
 
 
 def _clause(project_id: int, asked: TraceFilter) -> tuple[Where, str, str]:
-    """The whole clause over a trace `t`, that of its text, and the parameters of both."""
+    """The whole clause over a trace `t`, that of what no group tells, and the parameters of both."""
     where = narrowed_by_index(project_id, asked)
     near = where.sql()
     text, values = asked_for(where, asked.q, held_by_spans(asked))
     own = of_its_own(where, asked)
-    return where, both(near, text, own, *(value.clause() for value in values)), text
+    held = held_clause(values, one_span=asked.one_span)
+    # What no group tells: the text, and several things of one span.
+    return where, both(near, text, own, held), both(text, held if asked.conjoined else "")
 
 
 async def _read_histogram(
@@ -246,7 +260,7 @@ async def _group_selection(
 
     None where no group tells.
     """
-    if not asked.by_value or asked.session_id is not None:
+    if not asked.by_value or asked.session_id is not None or asked.conjoined:
         return None
     built = await worth_grouping(connection, project_id, asked)
     if built is None:

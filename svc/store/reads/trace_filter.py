@@ -6,16 +6,22 @@ Pages (`svc.store.reads.traces`), counts (`svc.store.reads.trace_counts`) and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
+from protocol.refusals import UNKNOWN_FIELD, Refused
+from protocol.rest.query import FilterValue
+from svc.domain.datasets import SPANS
 from svc.domain.span import Kind, Status
 from svc.store.aggregates.trace_values import HELD
+from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where
+from svc.store.reads.attributes import has_value, stored_attribute
+from svc.store.reads.questions import checked_filters, filter_text, stored_value
 
 #: Texts and ids of a trace that `q` looks into, its own id apart, and where its spans have them.
 TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_id")
@@ -25,13 +31,20 @@ TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_i
 class TraceFilter:
     """What a page of traces is narrowed to; None asks for nothing. The range is inclusive on `started_at`.
 
-    Model, kind and call site ask for traces that hold a span of it; the others are of the trace itself. A
-    trace at a bound of duration or cost is within it.
+    Model, kind, call site and attributes ask for traces that hold a span of it, each of any span or, with
+    `one_span`, all of one; the others are of the trace itself. A trace at a bound of duration or cost is
+    within it.
     """
 
     model: str | None = None
     kind: Kind | None = None
     call_site_id: str | None = None
+    #: Pairs of a field of `svc.domain.attributes` and its value.
+    attributes: Sequence[tuple[str, str]] = ()
+    #: Pairs of a column of `SPAN_COLUMNS` and its value; only with `one_span`, as what became of it.
+    span_fields: Sequence[tuple[str, str]] = ()
+    span_status: Status | None = None
+    one_span: bool = False
     status: Status | None = None
     low: datetime | None = None
     high: datetime | None = None
@@ -58,26 +71,60 @@ class TraceFilter:
     @property
     def by_span(self) -> bool:
         """Whether it asks for what spans of a trace hold, which is a look into them for each trace."""
-        by_value = any(getattr(self, name) is not None for name in HELD)
-        return by_value or any(field in HELD for field, _ in self.without)
+        return bool(held_by_spans(self)) or any(field not in _OWN for field, _ in self.without)
+
+    @property
+    def conjoined(self) -> bool:
+        """Whether one span must have several things, or one that no bits of a trace tell."""
+        return self.one_span and (len(held_by_spans(self)) > 1 or bool(self.span_fields))
+
+
+#: Fields of spans, the value that one of them has, and whether they are an attribute.
+Held = tuple[Sequence[str], str, bool]
 
 
 @attrs.frozen
 class HeldValue:
-    """A value that a span of the trace has in one of some fields, as the parameter `placeholder`."""
+    """A value that a span of the trace has in one of some fields, as the parameter `placeholder`.
+
+    Of an attribute `attribute` is the parameter of its field, which is the only one.
+    """
 
     fields: Sequence[str]
     value: str
     placeholder: str
-
-    def clause(self) -> str:
-        """That a trace `t` has it."""
-        return holding(self.condition)
+    attribute: str | None = None
 
     @property
     def condition(self) -> str:
         """That a span `s` has it."""
+        if self.attribute is not None:
+            return has_value(self.attribute, self.placeholder)
         return " or ".join(f"s.{field} = {self.placeholder}" for field in self.fields)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is known where its spans lie (`svc.store.aggregates.values`)."""
+        return self.attribute is not None or set(self.fields) <= set(PLACED[SPANS.name])
+
+    def alone(self, first: str, second: str) -> tuple[str, list[str]]:
+        """That a span has it, as a condition with parameters of its own, and their values."""
+        if self.attribute is not None:
+            return has_value(first, second), [self.fields[0], self.value]
+        return " or ".join(f"{field} = {first}" for field in self.fields), [self.value]
+
+    @property
+    def named(self) -> str:
+        """A clause that is true and names its parameters."""
+        names = [self.placeholder] if self.attribute is None else [self.attribute, self.placeholder]
+        return " and ".join(f"{name}::text is not null" for name in names)
+
+
+def held_clause(held: Sequence[HeldValue], *, one_span: bool, known: HeldValue | None = None) -> str:
+    """That a trace `t` holds all of these, on one span or on any; what is known is not asked again."""
+    if one_span and len(held) > 1:
+        return holding(" and ".join(f"({value.condition})" for value in held))
+    return " and ".join(value.named if value is known else holding(value.condition) for value in held)
 
 
 def holding(condition: str) -> str:
@@ -89,9 +136,7 @@ def holding(condition: str) -> str:
     )
 
 
-def asked_for(
-    near: Where, q: str | None, held: Iterable[tuple[Sequence[str], str | None]]
-) -> tuple[str, list[HeldValue]]:
+def asked_for(near: Where, q: str | None, held: Iterable[Held]) -> tuple[str, list[HeldValue]]:
     """The clause that a trace has the text in its name, a preview or an id, and what it holds.
 
     Their parameters are added to those of `near`.
@@ -99,7 +144,8 @@ def asked_for(
     text = Where([], near.values)
     text.contains((*(f"coalesce({column}, '')" for column in TEXTS), "encode(trace_id, 'hex')"), q)
     return text.sql(), [
-        HeldValue(fields, value, near.value(value)) for fields, value in held if value is not None
+        HeldValue(fields, value, near.value(value), near.value(fields[0]) if is_attribute else None)
+        for fields, value, is_attribute in held
     ]
 
 
@@ -131,8 +177,12 @@ def of_its_own(near: Where, asked: TraceFilter) -> str:
     for field, value in asked.without:
         if field in HELD:
             conditions.append(HeldValue(HELD[field], value, own.value(value)).condition)
-        else:
+        elif field in _OWN:
             own.add(f"{_OWN[field]} is distinct from {own.value(value)}")
+        else:
+            value_of = HeldValue((field,), value, own.value(value), own.value(field))
+            # A span without any fields has not got it.
+            conditions.append(f"coalesce({value_of.condition}, false)")
     if conditions:
         # One look for all of them: to begin to look costs 2 ms over the days of a month.
         own.add(f"not {holding(' or '.join(conditions))}")
@@ -144,10 +194,60 @@ def both(*clauses: str) -> str:
     return " and ".join(clause for clause in clauses if clause)
 
 
+#: Columns of spans that one span is asked for beside those of `HELD`. Closed: they are named in SQL.
+SPAN_COLUMNS: Final = (
+    "name",
+    "error_type",
+    "provider",
+    "model_id",
+    "provided_model_name",
+    "session_id",
+    "user_id",
+)
+_NATIVE: Final = {"kind": "kind", "call_site_id": "call_site_id", "status": "span_status"}
+_ASKED_OF_SPANS: Final = (*_NATIVE, *SPAN_COLUMNS)
 #: Fields of a filter that ask for what the trace itself has; the others ask for what some span has.
 _OWN: Final = {"session_id": "session_id", "user_id": "user_id"}
 
 
-def held_by_spans(asked: TraceFilter) -> list[tuple[Sequence[str], str | None]]:
-    """What some span of the trace has, and in which of its fields."""
-    return [(fields, getattr(asked, name)) for name, fields in HELD.items()]
+def held_by_spans(asked: TraceFilter) -> list[Held]:
+    """What some span of the trace has, in which of its fields, and whether that is an attribute."""
+    held: list[Held] = [
+        (fields, value, False) for name, fields in HELD.items() if (value := getattr(asked, name)) is not None
+    ]
+    held += [((field,), value, True) for field, value in asked.attributes]
+    if asked.one_span:
+        held += [((field,), value, False) for field, value in asked.span_fields]
+        if asked.span_status is not None:
+            held.append((("status",), asked.span_status, False))
+    return held
+
+
+def of_one_span(filters: Mapping[str, FilterValue]) -> dict[str, Any]:
+    """What of a `TraceFilter` says that one span has these values of the dataset of spans.
+
+    Raises `Refused` for a field that is not there or cannot be asked for, and for null.
+    """
+    criteria: dict[str, Any] = {"one_span": True}
+    attributes, others = [], []
+    for field, value in checked_filters(SPANS, filters):
+        if value is None or (field.type != "attribute" and field.name not in _ASKED_OF_SPANS):
+            raise Refused(
+                UNKNOWN_FIELD.saying(
+                    f"'{field.name[:120]}' is null in no trace's filter: give a value"
+                    if value is None
+                    else f"traces are not filtered by '{field.name[:120]}' of their spans",
+                    allowed=[
+                        *_ASKED_OF_SPANS,
+                        *(each.name for each in SPANS.fields if each.type == "attribute"),
+                    ],
+                )
+            )
+        text = stored_value(field, filter_text(value))
+        if field.type == "attribute":
+            attributes.append((field.name, stored_attribute(text)))
+        elif field.name in _NATIVE:
+            criteria[_NATIVE[field.name]] = text
+        else:
+            others.append((field.name, text))
+    return criteria | {"attributes": tuple(attributes), "span_fields": tuple(others)}

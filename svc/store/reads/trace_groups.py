@@ -122,7 +122,7 @@ def _flags(asked: TraceFilter) -> str:
     """What of a filter a group says by itself: its bits of that."""
     flags = {
         "failed": None if asked.status is None else asked.status == "error",
-        "failing": asked.failed_spans,
+        "failing": True if asked.span_status == "error" else asked.failed_spans,
         "unpriced": asked.unpriced,
     }
     flags_set = [f"{'' if set_ else '~'}{flag}" for flag, set_ in flags.items() if set_ is not None]
@@ -144,8 +144,9 @@ def _parts(where: Where, asked: TraceFilter, within: str) -> tuple[list[str], li
 
     values = {field: getattr(asked, field) for field in HELD}
     positive = [holding(field, value) for field, value in values.items() if value is not None]
+    positive += [holding(field, value) for field, value in asked.attributes]
     positive += [meeting(where, *met, within) for met in _coded(asked)]
-    return positive, [holding(field, value) for field, value in asked.without if field in HELD]
+    return positive, [holding(field, value) for field, value in asked.without if field not in CODED]
 
 
 async def buckets_left(

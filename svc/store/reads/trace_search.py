@@ -37,7 +37,7 @@ from svc.store.reads.search import (
     every_stretch,
     places,
 )
-from svc.store.reads.trace_filter import TEXTS, HeldValue, TraceFilter
+from svc.store.reads.trace_filter import TEXTS, HeldValue, TraceFilter, both, held_clause
 from svc.store.reads.trace_groups import grouped, newest_left, stretches_of
 from svc.store.reads.trace_ids import PART_OF_AN_ID, IdPart, ids_in_blocks, ids_in_rows, named_ids, packed
 
@@ -86,11 +86,8 @@ class Search:
 
     def where(self, known: HeldValue | None = None) -> str:
         """The whole clause; what is known of the traces is not asked again, and its parameter only named."""
-        conditions = (
-            f"{value.placeholder}::text is not null" if value is known else value.clause()
-            for value in self.held
-        )
-        return " and ".join((self.near, *([self.said] if self.said else []), *conditions))
+        held = held_clause(self.held, one_span=self.asked.one_span, known=known)
+        return both(self.near, self.said, held)
 
 
 @attrs.frozen
@@ -283,11 +280,13 @@ async def worth_grouping(connection: Connection, project_id: int, asked: TraceFi
 
 async def _lead_of_values(connection: Connection, search: Search, split: Split) -> list[Any] | None:
     for value in search.held:
-        condition = " or ".join(f"{field} = $6" for field in value.fields)
+        if not value.is_placed:
+            continue
+        condition, values = value.alone("$6", "$7")
         # The newest hours, which fill most pages, and if they do not, all.
         for most in (NEWEST_HOURS, None):
             near, beyond = await _placed(connection, search.project_id, value, split, most)
-            lead = _Lead(f"({condition})", [value.value], near, _FIRST_STRETCHES, beyond, value)
+            lead = _Lead(f"({condition})", values, near, _FIRST_STRETCHES, beyond, value)
             followed = await _followed(connection, search, lead)
             if followed is None:
                 break

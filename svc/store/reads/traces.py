@@ -13,7 +13,14 @@ from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_filter import TraceFilter as TraceFilter
-from svc.store.reads.trace_filter import asked_for, both, held_by_spans, narrowed_by_index, of_its_own
+from svc.store.reads.trace_filter import (
+    asked_for,
+    both,
+    held_by_spans,
+    held_clause,
+    narrowed_by_index,
+    of_its_own,
+)
 from svc.store.reads.trace_search import Search, newest_traces
 from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
 
@@ -116,7 +123,7 @@ class TraceReads:
         where = narrowed_by_index(project_id, asked)
         by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
         own = of_its_own(where, asked)
-        clauses = both(where.sql(), by_text, own, *(value.clause() for value in by_spans))
+        clauses = both(where.sql(), by_text, own, held_clause(by_spans, one_span=asked.one_span))
 
         async def work(connection: Connection) -> tuple[Sequence[Any], Set[bytes]]:
             rows = await connection.fetch(

@@ -16,6 +16,7 @@ import attrs
 
 from svc.domain.attributes.census import KeyCount, Unfit
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, MOST_KEYS, PREFIX
+from svc.store.accounts.audit import SYSTEM, Action, record
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.attribute_codes import lock_counter
 
@@ -61,13 +62,31 @@ class AttributeKeys:
         hidden = frozenset((row["project_id"], row["field"]) for row in rows if row["state"] == "hidden")
         return FieldStates(promoted, hidden)
 
-    async def promote(self, project_id: int, field: str, now: datetime) -> str | None:
+    async def promote(self, project_id: int, field: str, now: datetime, actor: str = SYSTEM) -> str | None:
         """Make a field of a key. Returns why not, as the page says it."""
-        return await self.database.run(lambda connection: _promote(connection, project_id, field, now))
 
-    async def hide(self, project_id: int, field: str, now: datetime) -> bool:
+        async def work(connection: Connection) -> str | None:
+            reason = await _promote(connection, project_id, field, now)
+            if reason is None:
+                await _note(connection, "attribute.promote", project_id, field, actor)
+            return reason
+
+        return await self.database.run(work)
+
+    async def hide(self, project_id: int, field: str, now: datetime, actor: str = SYSTEM) -> bool:
         """No field any more: its values are deleted. False where there is no such key."""
-        return await self.database.run(lambda connection: _hide(connection, project_id, field, now))
+
+        async def work(connection: Connection) -> bool:
+            hidden = await _hide(connection, project_id, field, now)
+            if hidden:
+                await _note(connection, "attribute.hide", project_id, field, actor)
+            return hidden
+
+        return await self.database.run(work)
+
+
+async def _note(connection: Connection, action: Action, project_id: int, field: str, actor: str) -> None:
+    await record(connection, action, actor=actor, project_id=project_id, subject=("attribute", field))
 
 
 async def _lock(connection: Connection, project_id: int) -> None:
@@ -170,6 +189,13 @@ async def _hide(connection: Connection, project_id: int, field: str, now: dateti
     await connection.execute(
         "delete from attribute_value where project_id = $1 and field = $2", project_id, field
     )
+    # Where its values lie, by the keys of these tables.
+    await connection.execute(
+        "delete from search_value where project_id = $1 and dataset = 'spans' and field = $2",
+        project_id,
+        field,
+    )
+    await connection.execute("delete from trace_cube where project_id = $1 and field = $2", project_id, field)
     return True
 
 

@@ -15,14 +15,16 @@ import trio
 
 from protocol.refusals import NOT_FOUND, Refusal
 from protocol.storage import Slow
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
 from svc.store.accounts.saved_views import SavedViewStore
+from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_counts import TraceCounts
+from svc.store.reads.trace_counts import TraceCounts, TraceFacets
 from svc.store.reads.trace_drawing import TraceHistogram
 from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.web import words
 from svc.web.aged_out import aged_out
-from svc.web.filters import FIELDS
+from svc.web.filters import FIELDS, FilterField, attribute_field
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.ranges import PRESETS, TimeRange, bar_width
 from svc.web.render import query
@@ -57,6 +59,10 @@ FACETS: Final = (
 )
 
 
+#: Attributes whose values are listed beside them.
+ATTRIBUTE_FACETS: Final = 12
+
+
 @attrs.define
 class _Found:
     """What was read, side by side."""
@@ -68,6 +74,8 @@ class _Found:
     #: Whether every text of the range would have to be looked through for it: then it comes as a fragment.
     later: bool = False
     drawn: tuple[datetime, datetime] | None = None
+    #: Keys of the project's own that can be filtered by.
+    own_fields: list[FilterField] = attrs.field(factory=list)
 
 
 async def traces(visit: Visit) -> Html | Go:
@@ -80,10 +88,11 @@ async def traces(visit: Visit) -> Html | Go:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_rows, visit, asking, page_state)
         nursery.start_soon(_read_drawing, visit, asking, counts, page_state)
+        nursery.start_soon(_read_fields, visit, page_state)
     rows = page_state.page["traces"]
     context = {
         **_of_rows(visit, asking, page_state.page),
-        "fields": FIELDS.values(),
+        "fields": [*FIELDS.values(), *page_state.own_fields],
         "all_columns": COLUMNS.values(),
         "presets": PRESETS,
         "narrowed_to": page_state.narrowed_to,
@@ -103,6 +112,11 @@ async def traces(visit: Visit) -> Html | Go:
     if not rows:
         context |= await _nothing(visit, asking, counts)
     return Html("pages/traces", context, modules=MODULES)
+
+
+async def _read_fields(visit: Visit, page_state: _Found) -> None:
+    names = await promoted_fields(visit.means.history, visit.project.id)
+    page_state.own_fields = [attribute_field(name, name.removeprefix(PREFIX)) for name in names]
 
 
 async def _read_rows(visit: Visit, asking: Asking, page_state: _Found) -> None:
@@ -248,7 +262,18 @@ async def facets(visit: Visit) -> Html:
     except Slow:
         facet_counts = None
     asking = attrs.evolve(asking, range=_as_given(visit, asking))
-    return Html("parts/trace_facets", {"asking": asking, "found": facet_counts, "facets": FACETS}, part=True)
+    shown = [*FACETS, *([] if facet_counts is None else _attribute_facets(facet_counts))]
+    return Html("parts/trace_facets", {"asking": asking, "found": facet_counts, "facets": shown}, part=True)
+
+
+def _attribute_facets(counts: TraceFacets) -> list[tuple[str, str, str]]:
+    """The attributes that tell these traces apart: conventions first, then keys of the project's own."""
+    telling = [name for name, values in counts.fields.items() if len(values) > 1]
+    conventions = [name for name in CONVENTION_FIELDS if name in telling]
+    own = sorted(name for name in telling if name.startswith(PREFIX))
+    headings = {name: name.replace("_", " ").capitalize() for name in conventions}
+    headings |= {name: name.removeprefix(PREFIX) for name in own}
+    return [(name, name, headings[name]) for name in (*conventions, *own)[:ATTRIBUTE_FACETS]]
 
 
 def _as_given(visit: Visit, asking: Asking) -> TimeRange:

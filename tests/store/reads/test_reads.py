@@ -695,6 +695,7 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
             "model_cube",
             "trace_cube",
             "trace_group",
+            "attribute_value",
         }
         assert not {table for table in scanned if not table.endswith("_default")} - small, plan
 

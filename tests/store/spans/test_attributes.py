@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from svc.domain.attributes.census import PROMOTED_AFTER, KeyCensus
 from svc.domain.attributes.conventions import MOST_KEYS
 from svc.ingest.attributes import AttributeExchange
+from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans import attribute_codes, attribute_keys
 from svc.store.spans.attribute_codes import AttributeCodes, character
@@ -95,6 +96,7 @@ async def test_beyond_the_most_values_all_are_one_and_say_so(
 
 
 async def test_hidden_values_are_deleted_and_come_back_only_under_new_characters(store: Database) -> None:
+    await ProjectStore(store).make_default()
     spans, keys = store_of(store), AttributeKeys(store)
     await spans.write(shop(1, "prod"))
     (before,) = await fetch(store, "select code from attribute_value where field = 'environment'")
@@ -135,6 +137,7 @@ async def test_a_key_worth_it_becomes_a_field_by_itself_for_what_comes_then(stor
 
 
 async def test_secrets_and_persons_are_never_fields_and_others_only_by_hand(store: Database) -> None:
+    await ProjectStore(store).make_default()
     keys, census = AttributeKeys(store), KeyCensus()
     noted(census, "shop.api_key", "a", "b")
     noted(census, "shop.contact_email", "a", "b")
@@ -151,6 +154,7 @@ async def test_secrets_and_persons_are_never_fields_and_others_only_by_hand(stor
 
 
 async def test_what_a_person_hid_is_not_promoted_again(store: Database) -> None:
+    await ProjectStore(store).make_default()
     keys, census = AttributeKeys(store), KeyCensus()
     for _ in range(3):
         noted(census, "shop.tier", "gold", "silver")

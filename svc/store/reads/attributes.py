@@ -1,0 +1,194 @@
+"""Attribute fields read back: which a project has, their values, and how spans are asked for them in SQL.
+
+Called by whatever asks spans for a field of `svc.domain.attributes`. A field's name is always a parameter;
+its values are characters of the project's dictionary (`svc.store.spans.attribute_codes`). Never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from protocol.refusals import UNKNOWN_FIELD, Refused
+from svc.domain.attributes.census import MOST_DISTINCT, UNFIT
+from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
+from svc.domain.datasets import Field
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.spans.attribute_codes import OTHER
+
+#: How the values beyond the most are shown and asked for; no attribute is called so.
+OTHER_SHOWN: Final = "(other values)"
+COMPLETIONS: Final = 20
+
+
+def shown_value(value: str | None) -> str | None:
+    """A value as people read it."""
+    return OTHER_SHOWN if value == OTHER else value
+
+
+def stored_attribute(value: str) -> str:
+    """The same the other way round."""
+    return OTHER if value == OTHER_SHOWN else value
+
+
+def has_value(field: str, value: str) -> str:
+    """That a span has a value of a field: both as they stand in SQL, parameters of the caller's."""
+    return (
+        "strpos(facets, (select code from attribute_value where project_id = $1"
+        f" and field = {field} and value = {value})) > 0"
+    )
+
+
+def attribute_equals(where: Where, field: Field, text: str | None) -> str:
+    """That a span has this value of a field; with None, that it has none."""
+    name = where.value(field.name)
+    if text is not None:
+        return has_value(name, where.value(stored_attribute(text)))
+    codes = f"array(select code from attribute_value where project_id = $1 and field = {name})"
+    return f"(facets is null or not string_to_array(facets, null) && {codes})"
+
+
+async def dictionary_of(database: Database, project_id: int, field: str) -> dict[str, str | None]:
+    """The values of a field by their characters, as people read them."""
+    rows = await database.fetch(
+        "select code, value from attribute_value where project_id = $1 and field = $2",
+        project_id,
+        field,
+        timeout_s=READ_TIMEOUT_S,
+    )
+    return {row["code"]: shown_value(row["value"]) for row in rows}
+
+
+def held_codes(where: Where, codes: Iterable[str]) -> str:
+    """What joins each span with its characters among these, as `held.code`; null where it has none."""
+    return (
+        "left join lateral (select c.code from string_to_table(facets, null) as c (code)"
+        f" where c.code = any({where.value(list(codes))}::text[])) as held on true"
+    )
+
+
+async def require_fields(database: Database, project_id: int, fields: Iterable[Field]) -> None:
+    """Raises `Refused` for an attribute that is no field of the project: nothing is silently empty."""
+    names = sorted({field.name for field in fields if field.name.startswith(PREFIX)})
+    if not names:
+        return
+    promoted = await promoted_fields(database, project_id)
+    for name in names:
+        if name not in promoted:
+            raise Refused(
+                UNKNOWN_FIELD.saying(
+                    f"'{name[:120]}' is no field of this project: attributes become fields when they have few"
+                    " values, or by hand on Settings, Attributes",
+                    allowed=[*(convention.name for convention in CONVENTIONS), *promoted],
+                )
+            )
+
+
+async def promoted_fields(database: Database, project_id: int) -> list[str]:
+    """The fields that a project has beside the conventions."""
+    rows = await database.fetch(
+        "select field from attribute_key where project_id = $1 and state = 'promoted' order by 1",
+        project_id,
+        timeout_s=READ_TIMEOUT_S,
+    )
+    return [row["field"] for row in rows]
+
+
+@attrs.frozen
+class AttributeField:
+    """A field or a key that might be one, as people see it.
+
+    `state` is `convention`, `promoted`, `hidden` or `seen`; `values` how many it has, None where that is not
+    known; `spans` how many of those that were looked into had it; `reason` why it is no field by itself.
+    """
+
+    field: str
+    state: str
+    meaning: str
+    values: int | None
+    spans: int | None
+    reason: str | None
+    may_promote: bool
+
+
+@attrs.define(eq=False)
+class AttributeReads:
+    """Reads the fields of one project at a time. All verbs raise `Outage`."""
+
+    database: Database
+
+    async def fields(self, project_id: int) -> list[AttributeField]:
+        """Conventions first, then promoted keys, then all others that were seen, the most frequent first."""
+
+        async def work(connection: Connection) -> tuple[list[Any], list[Any]]:
+            keys = await connection.fetch(
+                "select field, state, spans, length(hashes) / 8 as seen, unfit from attribute_key"
+                " where project_id = $1 order by state = 'promoted' desc, spans desc, field",
+                project_id,
+            )
+            counts = await connection.fetch(
+                "select field, count(*) as n from attribute_value where project_id = $1 group by 1",
+                project_id,
+            )
+            return keys, counts
+
+        keys, counts = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
+        values = {row["field"]: row["n"] for row in counts}
+        return _conventions(keys, values) + [
+            _key(row, values) for row in keys if row["field"].startswith(PREFIX)
+        ]
+
+    async def names(self, project_id: int) -> list[str]:
+        """The fields that have a value, conventions first."""
+        rows = await self.database.fetch(
+            "select distinct field from attribute_value where project_id = $1", project_id
+        )
+        stored = {row["field"] for row in rows}
+        conventions = [convention.name for convention in CONVENTIONS]
+        return [name for name in conventions if name in stored] + sorted(stored - set(conventions))
+
+    async def values(self, project_id: int, field: str, typed: str) -> list[str]:
+        """Some values of a field that hold a text, in the order of their names."""
+        where = Where.of(project_id)
+        where.equal("field", field)
+        where.add("value <> ''")
+        where.contains(["value"], typed or None)
+        rows = await self.database.fetch(
+            f"select value from attribute_value where {where.sql()} order by value limit {COMPLETIONS}",
+            *where.values,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return [row["value"] for row in rows]
+
+
+def _conventions(keys: Sequence[Any], values: Mapping[str, int]) -> list[AttributeField]:
+    hidden = {row["field"] for row in keys if row["state"] == "hidden"}
+    return [
+        AttributeField(
+            convention.name,
+            "hidden" if convention.name in hidden else "convention",
+            convention.meaning,
+            values.get(convention.name, 0),
+            None,
+            None,
+            may_promote=convention.name in hidden,
+        )
+        for convention in CONVENTIONS
+    ]
+
+
+def _key(row: Any, values: Mapping[str, int]) -> AttributeField:
+    reason, state = row["unfit"], row["state"]
+    seen = None if reason is not None and row["seen"] <= MOST_DISTINCT else row["seen"]
+    return AttributeField(
+        row["field"],
+        state,
+        "",
+        values.get(row["field"], 0) if state == "promoted" else seen,
+        row["spans"],
+        UNFIT.get(reason) if reason is not None else None,
+        may_promote=state != "promoted" and reason not in ("secret", "person"),
+    )
