@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from protocol.detection import CaseMoved, Cause, Ref
+from svc.domain.attributes.conventions import CONVENTION_FIELDS
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import TOOLS, BadArguments, catalogue
 from svc.store.accounts.projects import ProjectStore
@@ -85,7 +86,7 @@ VALUES = {
 
 #: What extends it, and is not there when SVC_MCP_EXTENSIONS is false.
 EXTENDED = {
-    "list_traces": "failed_spans sort",
+    "list_traces": "failed_spans sort filters",
     "list_spans": "by",
     "query_count": "by measure",
     "query_timeseries": "by measure group_by top_n",
@@ -382,7 +383,7 @@ def test_findings_are_confirmed_unless_asked_and_the_withheld_are_counted(servic
 
 #: Facets beside those of the contract, counted row by row.
 MORE_FACETS = {
-    "spans": {"provided_model_name", "user_id", "error_type"},
+    "spans": {"provided_model_name", "user_id", "error_type", *CONVENTION_FIELDS},
     "tool_calls": {"call_site_id"},
     "classifier_events": {"call_site_id"},
     "metric_rollups": set[str](),
@@ -417,7 +418,8 @@ def test_datasets_are_described_as_they_can_be_asked(service: Service) -> None:
         told = described[name]
         assert told["facetable_fields"][: len(facets.split())] == facets.split()
         assert set(told["facetable_fields"]) - set(facets.split()) == MORE_FACETS[name]
-        assert told["filterable_fields"] == [*facets.split(), *filters.split()]
+        more_filters = list(CONVENTION_FIELDS) if name == "spans" else []
+        assert told["filterable_fields"] == [*facets.split(), *filters.split(), *more_filters]
         assert (told["search_with"], told["time_column"], told["measure"]) == (search, time_column, measure)
         assert told["searchable"] == (search == "query_search")
         for field in told["filterable_fields"]:

@@ -147,3 +147,14 @@ async def test_hostile_values_are_text(store: Database, owner: Visitor) -> None:
         seen = await owner.get(BASE + path)
         assert seen.status == 200
         assert HOSTILE not in seen.text
+
+
+async def test_a_key_of_the_projects_own_groups_and_filters_in_explore(
+    store: Database, owner: Visitor
+) -> None:
+    await count_keys(store, **{"shop.tier": ("gold", "silver")})
+    seen = await owner.get(BASE + "/explore?dataset=spans&field=attr.shop.tier&q=attr.shop.tier:gold")
+    assert re.search(r"<option[^>]*selected[^>]*>attr\.shop\.tier<", seen.text)
+    assert "is no field of this project" not in seen.text
+    unknown = await owner.get(BASE + "/explore?dataset=spans&q=attr.nobody:x")
+    assert "is no field of this project" in unknown.text

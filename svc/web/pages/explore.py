@@ -6,7 +6,7 @@ The address is the question, and the same question stands below as an API call.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -17,8 +17,9 @@ import trio
 from protocol.refusals import Refused
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
-from svc.domain.datasets import DATASETS
+from svc.domain.datasets import DATASETS, Dataset
 from svc.domain.measures import COUNT, MEASURES
+from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.buckets import INTERVALS
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import Question, ask
@@ -41,13 +42,16 @@ from svc.web.ranges import PRESETS, TimeRange
 TIMEOUT_S: Final = 10.0
 #: The range `all` begins here: a drawing needs a beginning.
 _FAR_BACK: Final = timedelta(days=90)
-_TOKEN: Final = re.compile(r'([a-z_]+):("(?:[^"\\]|\\.)*"|\S+)|("(?:[^"\\]|\\.)*"|\S+)')
+_TOKEN: Final = re.compile(r'([a-z_]+|attr\.[^\s:"]{1,120}):("(?:[^"\\]|\\.)*"|\S+)|("(?:[^"\\]|\\.)*"|\S+)')
 
 
-def _explored(visit: Visit) -> Explored:
-    """From the address. Raises `Refused` for a range that cannot be read."""
+def _explored(visit: Visit, own_fields: Sequence[str]) -> Explored:
+    """From the address, where spans have these fields of the project's own beside those of the dataset.
+
+    Raises `Refused` for a range that cannot be read.
+    """
     dataset = DATASETS.get(visit.query.get("dataset", "spans"), DATASETS["spans"])
-    facets = [field.name for field in dataset.fields if field.facetable]
+    facets = _facet_names(dataset, own_fields)
     bar = visit.query.get("q", "").strip()
     filters: dict[str, str | None] = {}
     texts: list[str] = []
@@ -74,6 +78,11 @@ def _explored(visit: Visit) -> Explored:
     )
 
 
+def _facet_names(dataset: Dataset, own_fields: Sequence[str]) -> list[str]:
+    names = [field.name for field in dataset.fields if field.facetable]
+    return [*names, *own_fields] if dataset.has_attributes else names
+
+
 def _plain(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value[0] == value[-1] == '"' else value
 
@@ -90,7 +99,8 @@ class _Answers:
 
 async def explore(visit: Visit) -> Html:
     """The page."""
-    explored = _explored(visit)
+    own_fields = await promoted_fields(visit.means.history, visit.project.id)
+    explored = _explored(visit, own_fields)
     answers = _Answers()
     now = explored.range.now
     bounds = (explored.range.low or now - _FAR_BACK, explored.range.high or now)
@@ -114,7 +124,7 @@ async def explore(visit: Visit) -> Html:
         "datasets": DATASETS,
         "intervals": INTERVALS,
         "presets": PRESETS,
-        "facet_names": [field.name for field in explored.dataset.fields if field.facetable],
+        "facet_names": _facet_names(explored.dataset, own_fields),
         "filter_names": [field.name for field in explored.dataset.fields],
         "bars": bars(explored.measure, answers.buckets),
         "facet_bars": facet_bars(explored.measure, answers.facets),
