@@ -18,9 +18,13 @@ import attrs
 import trio
 
 from protocol.detection import RULE, NotOpened, Triage
-from svc.domain.detect import confirm
-from svc.domain.detect.bucket import Watched
-from svc.domain.detect.join import (
+from svc.domain.detect.detectors.observed import MEASURES
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.onset import Onset
+from svc.domain.detect.engine.slots import slot_at
+from svc.domain.detect.findings import confirm
+from svc.domain.detect.findings.bucket import Watched
+from svc.domain.detect.findings.join import (
     EXPLAINED_SHARE,
     Candidate,
     cases,
@@ -29,10 +33,6 @@ from svc.domain.detect.join import (
     joined,
     roles,
 )
-from svc.domain.detect.observed import MEASURES
-from svc.domain.detect.onset import Onset
-from svc.domain.detect.slots import slot_at
-from svc.domain.detect.table import DETECTORS
 from svc.domain.quantities import percent
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates

@@ -16,9 +16,9 @@ import trio
 
 from protocol.detection import LiveFinding, ReferenceMove
 from protocol.storage import Outage
-from svc.domain.detect.bars import budget_months
-from svc.domain.detect.bucket import Watched
-from svc.domain.detect.detector import Detector
+from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.engine.bars import budget_months
+from svc.domain.detect.findings.bucket import Watched
 from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.due import DueBucket, DueStore, DueWork
 from svc.store.detection.finding_states import FindingStates

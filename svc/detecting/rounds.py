@@ -23,9 +23,9 @@ from svc.detecting.detector_runner import DetectorRunner, Stores
 from svc.detecting.encoded import EncodedJudge
 from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
-from svc.domain.detect.detector import Detector
-from svc.domain.detect.encoded import ENCODED
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.encoded import ENCODED
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.outside.encoder import Encoder
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates

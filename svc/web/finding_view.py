@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.detect.finding_text import instant
-from svc.domain.detect.slots import SLOTS_PER_HOUR, slot_at
+from svc.domain.detect.engine.slots import SLOTS_PER_HOUR, slot_at
+from svc.domain.detect.findings.finding_text import instant
 from svc.store.detection.charts import ChartReads, is_size, unit_of
 from svc.store.detection.statistic_path import StatisticReads
 from svc.web import case_text, words

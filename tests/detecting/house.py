@@ -12,7 +12,7 @@ from svc.detecting.case_keeper import CaseKeeper
 from svc.detecting.detector_runner import DetectorRunner, Stores
 from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore

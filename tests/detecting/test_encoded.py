@@ -10,8 +10,8 @@ import pytest
 
 from protocol.storage import Outage
 from svc.detecting.encoded import EncodedJudge
-from svc.domain.detect.encoded import ENCODED
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.encoded import ENCODED
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.outside.encoder import Encoder
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore

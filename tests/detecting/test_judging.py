@@ -14,9 +14,9 @@ from protocol.detection import Author
 from svc.detecting.case_keeper import AHEAD
 from svc.detecting.detector_runner import SOON_S
 from svc.detecting.judge import Judge
-from svc.domain.detect.finding_text import _RATES, _SIZES
-from svc.domain.detect.slots import slot_at
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.slots import slot_at
+from svc.domain.detect.findings.finding_text import _RATES, _SIZES
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.due import DueStore

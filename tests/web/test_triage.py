@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from protocol.detection import RULE, Triage
-from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.runtime.clock import now
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.detection.finding_states import FindingStates

@@ -28,9 +28,9 @@ from protocol.rest.classifiers import (
     BucketsQuery,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.bucket import Watched
-from svc.domain.detect.changes import Change
-from svc.domain.detect.finding_text import instant
+from svc.domain.detect.findings.bucket import Watched
+from svc.domain.detect.findings.changes import Change
+from svc.domain.detect.findings.finding_text import instant
 from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call

@@ -20,10 +20,10 @@ from protocol.rest.classifiers import (
     RatesQuery,
     ToolErrorRates,
 )
-from svc.domain.detect.axis import UNIT_MS
-from svc.domain.detect.observed import MEASURES, MeasureName
-from svc.domain.detect.slots import SLOTS_PER_DAY, day_start, slot_at
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.observed import MEASURES, MeasureName
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.axis import UNIT_MS
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, day_start, slot_at
 from svc.domain.values import identifier
 from svc.front.api.classifiers import CLASSIFIER, CLASSIFIERS, running
 from svc.front.api.routes import Route

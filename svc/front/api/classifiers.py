@@ -21,9 +21,9 @@ from protocol.rest.classifiers import (
     TuningShown,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.detector import Detector
-from svc.domain.detect.finding_text import instant
-from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.table import DETECTORS, lacking
+from svc.domain.detect.findings.finding_text import instant
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.detection.bucket_reports import BucketReports

@@ -14,13 +14,13 @@ from typing import Final
 import attrs
 import trio
 
-from svc.domain.detect.bars import budget_months
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.changes import Change
-from svc.domain.detect.detector import Detector
-from svc.domain.detect.implied import implied_alarms
-from svc.domain.detect.judging import Judgement, judge
-from svc.domain.detect.slots import LATENESS_S, SLOT_S, SLOTS_PER_DAY
+from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.engine.bars import budget_months
+from svc.domain.detect.engine.slots import LATENESS_S, SLOT_S, SLOTS_PER_DAY
+from svc.domain.detect.findings.bucket import BucketState, Watched
+from svc.domain.detect.findings.changes import Change
+from svc.domain.detect.findings.implied import implied_alarms
+from svc.domain.detect.findings.judging import Judgement, judge
 from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.judge_evidence import JudgeEvidenceStore
 from svc.store.postgres.database import READ_TIMEOUT_S, Database

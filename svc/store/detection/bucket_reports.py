@@ -14,11 +14,11 @@ from typing import Final
 import attrs
 import trio
 
-from svc.domain.detect.bars import budget_months
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.implied import implied_alarms
-from svc.domain.detect.slots import LATENESS_S, SLOT_S
-from svc.domain.detect.states import BucketReport
+from svc.domain.detect.engine.bars import budget_months
+from svc.domain.detect.engine.slots import LATENESS_S, SLOT_S
+from svc.domain.detect.findings.bucket import BucketState, Watched
+from svc.domain.detect.findings.implied import implied_alarms
+from svc.domain.detect.findings.states import BucketReport
 from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.detector_health import DetectorHealthStore
 from svc.store.detection.detector_settings import DetectorSettingStore

@@ -12,8 +12,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.slots import SLOTS_PER_DAY
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY
+from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 #: Buckets of a detector that one question brings at most, in the order of their names.

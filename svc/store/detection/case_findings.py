@@ -17,7 +17,7 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import REOPENS_WITHIN, Author, CausalRole, NotOpened, Opened
-from svc.domain.detect.severity import band
+from svc.domain.detect.findings.severity import band
 from svc.store.detection.trail import note, take_turn
 from svc.store.postgres.database import Connection, Database
 

@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from protocol.detection import EVIDENCE_ROLES, Cause, EvidenceRole
-from svc.domain.detect.bucket import Watched
+from svc.domain.detect.findings.bucket import Watched
 from svc.store.detection.case_findings import FIRST_ONSET
 from svc.store.detection.tallies import unpacked
 from svc.store.detection.trail import take_turn

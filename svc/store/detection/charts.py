@@ -11,9 +11,9 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.detect.axis import UNIT_DOLLARS, UNIT_MS
-from svc.domain.detect.histogram import Histogram
-from svc.domain.detect.observed import MEASURES
+from svc.domain.detect.detectors.observed import MEASURES
+from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS
+from svc.domain.detect.engine.histogram import Histogram
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Lines that are drawn on one page.

@@ -14,8 +14,8 @@ import attrs
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import open_envelope
-from svc.domain.detect.observed import TOOL, tool
-from svc.domain.detect.settled_trace import CALLED
+from svc.domain.detect.detectors.observed import TOOL, tool
+from svc.domain.detect.detectors.settled_trace import CALLED
 from svc.domain.rca.attributes import attributes_of_span, joined, message_size, turn_word
 from svc.domain.rollup import MODEL_CALLS
 from svc.store.postgres.database import Connection

@@ -19,8 +19,8 @@ from uuid import UUID
 import attrs
 import trio
 
-from svc.domain.detect.histogram import CENTRES
-from svc.domain.detect.slots import BLOCKS, SLOTS_PER_DAY, SLOTS_PER_WINDOW, block_of_week
+from svc.domain.detect.engine.histogram import CENTRES
+from svc.domain.detect.engine.slots import BLOCKS, SLOTS_PER_DAY, SLOTS_PER_WINDOW, block_of_week
 from svc.domain.quantities import count
 from svc.domain.rca.attributes import TELLING, attributes_of_buckets, marks_of
 from svc.domain.rca.cohort import Claim, Cohort, Mark, Unit
@@ -47,7 +47,7 @@ select b.id, (select t.slot from tally t where t.project_id = $1 and t.bucket_id
     order by t.slot limit 1) as slot from unnest($2::bigint[]) as b (id)
 """
 
-#: Blocks of the week, in SQL as `svc.domain.detect.slots` has them.
+#: Blocks of the week, in SQL as `svc.domain.detect.engine.slots` has them.
 _BLOCK: Final = f"(slot + {3 * SLOTS_PER_DAY}) / {SLOTS_PER_WINDOW} % {BLOCKS}"
 
 # How far the traces nearest to the onset reach.

@@ -18,10 +18,10 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.observed import MeasureName
-from svc.domain.detect.slots import slot_at, watermark
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.observed import MeasureName
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.slots import slot_at, watermark
+from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.detection.bucket_states import write_state
 from svc.store.detection.tallies import Entry
 from svc.store.postgres.database import Connection, Database

@@ -15,7 +15,7 @@ import attrs
 
 from protocol.detection import Firing
 from protocol.otlp.reading import WireSpan
-from svc.domain.detect.encoded import ENCODED, Sample
+from svc.domain.detect.detectors.encoded import ENCODED, Sample
 from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.firings import write_firings
 from svc.store.detection.settled_traces import DueTrace, settled_traces

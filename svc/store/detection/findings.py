@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from protocol.detection import TRIAGE_SOURCES, Cause, LiveFinding
-from svc.domain.detect.severity import band
+from svc.domain.detect.findings.severity import band
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.rows import plain

@@ -16,11 +16,11 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import Ref
-from svc.domain.detect.bucket import Watched
-from svc.domain.detect.judging import Counted
-from svc.domain.detect.observed import MEASURES, MeasureName
-from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
-from svc.domain.detect.tallies import RateTallies
+from svc.domain.detect.detectors.observed import MEASURES, MeasureName
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
+from svc.domain.detect.engine.tallies import RateTallies
+from svc.domain.detect.findings.bucket import Watched
+from svc.domain.detect.findings.judging import Counted
 from svc.store.detection.evidence import append
 from svc.store.detection.tallies import TallyStore, unpacked
 from svc.store.detection.trail import take_turn

@@ -16,7 +16,7 @@ import msgspec
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan
 from svc.domain.calendar import day_of
-from svc.domain.detect.settled_trace import TEXTUAL, TracedSpan
+from svc.domain.detect.detectors.settled_trace import TEXTUAL, TracedSpan
 from svc.domain.packing import Frame
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
 from svc.store.postgres.database import Connection

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from protocol.detection import ESCALATES_BY, SYSTEM, Author, Detection, Resolution
-from svc.domain.detect.severity import band
+from svc.domain.detect.findings.severity import band
 from svc.domain.quantities import count
 from svc.store.detection.trail import note
 from svc.store.postgres.database import Connection

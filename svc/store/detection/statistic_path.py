@@ -12,13 +12,13 @@ from typing import Any, Final, cast
 import attrs
 import trio
 
-from svc.domain.detect.bars import budget_months
-from svc.domain.detect.drift_engine import DriftSettings, DriftState, judge_drift
-from svc.domain.detect.drift_reference import FLOOR
-from svc.domain.detect.observed import MEASURES, MeasureName
-from svc.domain.detect.rate_engine import RateSettings, RateState, judge_rates
-from svc.domain.detect.slots import day_start
-from svc.domain.detect.tallies import RateTallies, SizeTallies
+from svc.domain.detect.detectors.observed import MEASURES, MeasureName
+from svc.domain.detect.engine.bars import budget_months
+from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState, judge_drift
+from svc.domain.detect.engine.drift_reference import FLOOR
+from svc.domain.detect.engine.rate_engine import RateSettings, RateState, judge_rates
+from svc.domain.detect.engine.slots import day_start
+from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
 from svc.store.detection.bucket_states import BucketStates
 from svc.store.detection.tallies import TallyStore
 from svc.store.postgres.database import READ_TIMEOUT_S, Database

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.detect.bucket import Watched
+from svc.domain.detect.findings.bucket import Watched
 from svc.domain.rca.cohort import Cohort, Unit
 from svc.domain.rca.parts import Factor, cost_factors
 from svc.store.detection.cohort_rows import facts_of

@@ -17,9 +17,9 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.observed import OTHER, MeasureName, Observation
-from svc.domain.detect.slots import SLOTS_PER_HOUR
-from svc.domain.detect.tallies import RateTallies, SizeTallies
+from svc.domain.detect.detectors.observed import OTHER, MeasureName, Observation
+from svc.domain.detect.engine.slots import SLOTS_PER_HOUR
+from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 BUCKETS: Final = 20_000

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.detect import beta
-from svc.domain.detect.finding_text import instant
-from svc.domain.detect.histogram import Histogram
-from svc.domain.detect.observed import MEASURES, TOOL, MeasureName
-from svc.domain.detect.slots import SLOTS_PER_DAY
+from svc.domain.detect.detectors.observed import MEASURES, TOOL, MeasureName
+from svc.domain.detect.engine import beta
+from svc.domain.detect.engine.histogram import Histogram
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY
+from svc.domain.detect.findings.finding_text import instant
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.postgres.rows import plain
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import trio
 
 from protocol.storage import Freed
-from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR, day_start, slot_at
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR, day_start, slot_at
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.front.mcp import arguments, handlers
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.texts import DESCRIPTIONS, instructions

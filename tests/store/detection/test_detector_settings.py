@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database

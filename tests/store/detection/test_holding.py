@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.store.detection.due import DueStore
 from svc.store.detection.holding import give_up_all
 from svc.store.detection.rca import RcaStore

@@ -17,7 +17,7 @@ from svc.store.detection import tallying
 from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans import payloads
-from tests.domain.detect.test_secrets import POSITIVES
+from tests.domain.detect.secrets.test_secrets import POSITIVES
 from tests.store.detection.test_tallying import (
     CHAT,
     begin,

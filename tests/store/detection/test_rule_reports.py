@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from actors.analyst import CaseAnalyst
-from svc.domain.detect.slots import block_of_week
+from svc.domain.detect.engine.slots import block_of_week
 from svc.domain.rca.cohort import Cohort
 from svc.store.detection import cohorts
 from svc.store.detection.cases import CaseStore

@@ -15,10 +15,10 @@ from trio.testing import MockClock
 
 from protocol.detection_rounds import Tallied
 from protocol.storage import Freed, Outage
-from svc.domain.detect import table
-from svc.domain.detect.observed import MEASURES, OTHER, Observation, slot_of
-from svc.domain.detect.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors import table
+from svc.domain.detect.detectors.observed import MEASURES, OTHER, Observation, slot_of
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection import due, settled_traces, tallies, tallying
 from svc.store.detection.tallies import TallyStore
@@ -27,7 +27,7 @@ from svc.store.detection.tidying import FINE, let_go, to_hours
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import PostgresTraceStore
 from tests.actors.every_await import Strike
-from tests.domain.detect.test_secrets import POSITIVES
+from tests.domain.detect.secrets.test_secrets import POSITIVES
 from tests.store.spans.test_rework import BOOK, DEAR, rework_of
 from tests.store.spans.test_rework import run as rework
 from tests.store.spans.test_writing import NOW, PROJECT, fetch, on_server, one, rows, store_of
