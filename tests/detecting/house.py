@@ -16,9 +16,9 @@ from svc.domain.detect.detectors.table import DETECTORS
 from svc.store.detection.case_findings import CaseFindings
 from svc.store.detection.case_states import CaseStates
 from svc.store.detection.casework import CaseworkStore
-from svc.store.detection.due import JUDGES, DueStore
+from svc.store.detection.due import DueStore
 from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.tallies import TallyStore
+from svc.store.detection.tallies import JUDGES, TallyStore
 from svc.store.detection.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import PostgresTraceStore

@@ -16,7 +16,6 @@ import attrs
 import msgspec
 
 from protocol.detection import EVIDENCE_ROLES, CaseState
-from svc.store.detection.rca import reports_in
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -28,6 +27,12 @@ EXEMPLARS_SHOWN: Final = 50
 FINDINGS_LISTED: Final = 200
 #: Steps of its trail that a case shows, the newest.
 EVENTS_SHOWN: Final = 500
+
+#: The order of reports `r` that are done, the one that stands on top first.
+TOP_FIRST: Final = (
+    "(coalesce(r.report ->> 'verdict', '') <> 'inconclusive') desc, r.engine = 'agent' desc,"
+    " r.finished_at desc, r.id"
+)
 
 CASE_COLUMNS: Final = (
     "id",
@@ -285,6 +290,19 @@ async def _exemplars(
         }
         for row in rows
     ]
+
+
+async def reports_in(connection: Connection, project_id: int, case_id: UUID) -> list[dict[str, Any]]:
+    """The report of each engine that says most about a case, the one that stands on top first."""
+    # A handful of rows, by the case's index.
+    rows = await connection.fetch(
+        "select * from (select distinct on (r.engine) r.engine, r.id, r.report, r.started_at, r.finished_at"
+        " from rca_report r where r.project_id = $1 and r.case_id = $2 and r.status = 'done'"
+        f" order by r.engine, {TOP_FIRST}) r order by {TOP_FIRST}",
+        project_id,
+        case_id,
+    )
+    return [{**dict(row.items()), "report": msgspec.json.decode(row["report"])} for row in rows]
 
 
 async def _beside(connection: Connection, project_id: int, case: Any) -> dict[str, Any] | None:

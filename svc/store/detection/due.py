@@ -1,8 +1,7 @@
 """What is to be judged: slots of buckets that changed, how far events reach, and whose turn it is.
 
-Owns the tables `tally_due` and `judge_state`, and what tallying notes of time in `fold_state`. The
-tallying calls `note_changes` in its transaction; judges hold a project, read what is due, and settle it.
-Never judges.
+Owns the table `judge_state`, and the rows of `tally_due` from when tallying notes them (`note_changes` of
+`tallies`): judges hold a project, read what is due, and settle it. Never judges.
 
 Ordering: a slot is judged when it lies before the watermark, ten minutes behind the newest event, and when
 nothing before it was counted within the last `QUIET_S`: spans of a history that is sent in one go come in any
@@ -12,22 +11,19 @@ order, and half a slot looks like a fault. Traces that last for hours must not h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
 import attrs
 
-from svc.domain.detect.detectors.observed import MeasureName
-from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import slot_at, watermark
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.detection.bucket_states import write_state
-from svc.store.detection.tallies import Entry
+from svc.store.detection.tallies import QUIET_S
 from svc.store.postgres.database import Connection, Database
 
-#: What was counted longer ago than this is followed by nothing older, as far as one can tell.
-QUIET_S: Final = 20
+#: For so long older slots that are still being counted hold up the newer ones.
 PATIENCE_S: Final = 300
 #: How long a judge that died keeps a project from the others: longer than a look may take.
 HELD_S: Final = 300
@@ -36,40 +32,6 @@ PROJECTS: Final = 1_000
 SUBJECTS: Final = 20_000
 #: Traces that wait to be counted, of which the earliest is looked for: a round of tallying.
 WAITING_READ: Final = 1_000
-
-#: Which detectors judge a measure.
-JUDGES: Final[Sequence[tuple[MeasureName, str]]] = tuple(
-    (measure, detector.name) for detector in DETECTORS.values() for measure in detector.measures
-)
-
-# What changed is due for every detector that judges its measure.
-_NOTE: Final = """
-insert into tally_due as due (project_id, detector, bucket_id, from_slot, last_slot)
-select $1, j.detector, c.bucket_id, c.first, c.last
-from unnest($2::bigint[], $3::integer[], $4::integer[]) as c (bucket_id, first, last)
-join tally_bucket b on b.project_id = $1 and b.id = c.bucket_id
-join unnest($5::text[], $6::text[]) as j (measure, detector) on j.measure = b.measure
-order by 2, 3
-on conflict (project_id, detector, bucket_id) do update
-set from_slot = least(due.from_slot, excluded.from_slot),
-    last_slot = greatest(due.last_slot, excluded.last_slot), turn = due.turn + 1
-"""
-
-# How far events reach, and the earliest slot counted lately.
-_TOUCH: Final = f"""
-update fold_state set
-    newest_slot = greatest(newest_slot, $2),
-    before_low = case
-        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low
-        when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
-    touched_low = case
-        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then least(touched_low, $3)
-        else $3 end,
-    touched_since = case
-        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then touched_since
-        else clock_timestamp() end
-where project_id = $1
-"""
 
 # Whose slots are due: one step down the key for each project, and one more for the detector.
 _WAITING: Final = """
@@ -137,33 +99,6 @@ _GONE: Final = """
 delete from tally_due d where d.project_id = $1 and d.detector = $2
 and not exists (select from tally_bucket b where b.project_id = d.project_id and b.id = d.bucket_id)
 """
-
-
-async def note_changes(connection: Connection, project_id: int, entries: Iterable[Entry]) -> None:
-    """Note what was counted, and what no longer is, for those who judge. The caller holds the project."""
-    reached: dict[int, tuple[int, int]] = {}
-    for bucket_id, slot, _, _, _ in entries:
-        if (bounds := reached.get(bucket_id)) is None:
-            reached[bucket_id] = slot, slot
-        elif not bounds[0] <= slot <= bounds[1]:
-            reached[bucket_id] = min(bounds[0], slot), max(bounds[1], slot)
-    if not reached:
-        return
-    await connection.execute(
-        _NOTE,
-        project_id,
-        list(reached),
-        [first for first, _ in reached.values()],
-        [last_slot for _, last_slot in reached.values()],
-        [measure for measure, _ in JUDGES],
-        [detector for _, detector in JUDGES],
-    )
-    await connection.execute(
-        _TOUCH,
-        project_id,
-        max(last_slot for _, last_slot in reached.values()),
-        min(first for first, _ in reached.values()),
-    )
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from svc.store.detection.rca import TOP_FIRST
+from svc.store.detection.cases import TOP_FIRST
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.spans.availability import TRACE_AVAILABLE
 

@@ -22,6 +22,7 @@ import msgspec
 
 from protocol.detection import SYSTEM, Author, DueCase, RcaEngine, RcaLease, RcaStarted
 from svc.domain.rca.cohort import LEAST_UNITS
+from svc.store.detection.cases import TOP_FIRST
 from svc.store.detection.trail import audit, note, take_turn
 from svc.store.postgres.database import Connection, Database
 
@@ -33,12 +34,6 @@ ATTEMPTS: Final = 5
 FAILURE_CHARS: Final = 500
 #: Cases that are found due at a time.
 DUE_CASES: Final = 50
-
-#: The order of reports `r` that are done, the one that stands on top first.
-TOP_FIRST: Final = (
-    "(coalesce(r.report ->> 'verdict', '') <> 'inconclusive') desc, r.engine = 'agent' desc,"
-    " r.finished_at desc, r.id"
-)
 
 #: A report for which there was too little traffic is made anew so often, each time after a longer wait.
 AGAIN: Final = 4
@@ -319,19 +314,6 @@ async def _name_top(connection: Connection, project_id: int, case_id: UUID) -> N
         project_id,
         case_id,
     )
-
-
-async def reports_in(connection: Connection, project_id: int, case_id: UUID) -> list[dict[str, Any]]:
-    """The report of each engine that says most about a case, the one that stands on top first."""
-    # A handful of rows, by the case's index.
-    rows = await connection.fetch(
-        "select * from (select distinct on (r.engine) r.engine, r.id, r.report, r.started_at, r.finished_at"
-        " from rca_report r where r.project_id = $1 and r.case_id = $2 and r.status = 'done'"
-        f" order by r.engine, {TOP_FIRST}) r order by {TOP_FIRST}",
-        project_id,
-        case_id,
-    )
-    return [{**dict(row.items()), "report": msgspec.json.decode(row["report"])} for row in rows]
 
 
 async def _hold(connection: Connection, report: Any) -> RcaLease:

@@ -1,8 +1,9 @@
 """Tallies: what detectors counted, by project, bucket and slot.
 
 Owns the tables `tally_bucket`, `tally` and `tally_witness`: adding and taking away what traces were tallied
-as, and reading sums for the engines. `tallying` writes them within its transaction, judges read them,
-`tidying` brings old ones to hours. Never knows what a measure means.
+as, reading sums for the engines, and `note_changes`, which says in `tally_due` and `fold_state` what became
+due for judges. `tallying` writes them within its transaction, judges read them, `tidying` brings old ones to
+hours. Never knows what a measure means.
 
 Bounds: a project has at most `BUCKETS` buckets, a subject at most `DETAILS` details of a measure. Beyond, a
 detail is counted as `OTHER`, and a new subject is left out and told.
@@ -18,6 +19,7 @@ import attrs
 import msgspec
 
 from svc.domain.detect.detectors.observed import OTHER, MeasureName, Observation
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import SLOTS_PER_HOUR
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
@@ -26,6 +28,8 @@ BUCKETS: Final = 20_000
 DETAILS: Final = 200
 #: Witnesses that one question brings at most, newest first.
 WITNESSES_SHOWN: Final = 5_000
+#: What was counted longer ago than this is followed by nothing older, as far as one can tell.
+QUIET_S: Final = 20
 
 #: A measure, its subject and its detail.
 BucketName = tuple[MeasureName, str, str]
@@ -59,6 +63,40 @@ _EMPTY: Final = """
 delete from tally t using unnest($2::bigint[], $3::integer[], $4::smallint[]) as n (bucket_id, slot, bin)
 where t.project_id = $1 and t.bucket_id = n.bucket_id and t.slot = n.slot and t.bin = n.bin
   and t.units = 0 and t.failures = 0
+"""
+
+#: Which detectors judge a measure.
+JUDGES: Final[Sequence[tuple[MeasureName, str]]] = tuple(
+    (measure, detector.name) for detector in DETECTORS.values() for measure in detector.measures
+)
+
+# What changed is due for every detector that judges its measure.
+_NOTE: Final = """
+insert into tally_due as due (project_id, detector, bucket_id, from_slot, last_slot)
+select $1, j.detector, c.bucket_id, c.first, c.last
+from unnest($2::bigint[], $3::integer[], $4::integer[]) as c (bucket_id, first, last)
+join tally_bucket b on b.project_id = $1 and b.id = c.bucket_id
+join unnest($5::text[], $6::text[]) as j (measure, detector) on j.measure = b.measure
+order by 2, 3
+on conflict (project_id, detector, bucket_id) do update
+set from_slot = least(due.from_slot, excluded.from_slot),
+    last_slot = greatest(due.last_slot, excluded.last_slot), turn = due.turn + 1
+"""
+
+# How far events reach, and the earliest slot counted lately.
+_TOUCH: Final = f"""
+update fold_state set
+    newest_slot = greatest(newest_slot, $2),
+    before_low = case
+        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low
+        when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
+    touched_low = case
+        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then least(touched_low, $3)
+        else $3 end,
+    touched_since = case
+        when touched_since > clock_timestamp() - interval '{QUIET_S} s' then touched_since
+        else clock_timestamp() end
+where project_id = $1
 """
 
 
@@ -295,3 +333,30 @@ class TallyStore:
         ]
         last_row = rows[-1] if len(rows) == MEMBERS_PAGE else None
         return traces, None if last_row is None else (last_row["slot"], last_row["trace_id"])
+
+
+async def note_changes(connection: Connection, project_id: int, entries: Iterable[Entry]) -> None:
+    """Note what was counted, and what no longer is, for those who judge. The caller holds the project."""
+    reached: dict[int, tuple[int, int]] = {}
+    for bucket_id, slot, _, _, _ in entries:
+        if (bounds := reached.get(bucket_id)) is None:
+            reached[bucket_id] = slot, slot
+        elif not bounds[0] <= slot <= bounds[1]:
+            reached[bucket_id] = min(bounds[0], slot), max(bounds[1], slot)
+    if not reached:
+        return
+    await connection.execute(
+        _NOTE,
+        project_id,
+        list(reached),
+        [first for first, _ in reached.values()],
+        [last_slot for _, last_slot in reached.values()],
+        [measure for measure, _ in JUDGES],
+        [detector for _, detector in JUDGES],
+    )
+    await connection.execute(
+        _TOUCH,
+        project_id,
+        max(last_slot for _, last_slot in reached.values()),
+        min(first for first, _ in reached.values()),
+    )

@@ -28,7 +28,6 @@ from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, Spa
 from svc.domain.detect.detectors.table import DETECTORS, observe
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
-from svc.store.detection.due import note_changes
 from svc.store.detection.settled_traces import Due, DueTrace, due_traces, settled_traces
 from svc.store.detection.tallies import (
     BucketName,
@@ -39,6 +38,7 @@ from svc.store.detection.tallies import (
     add_witnesses,
     change,
     drop_witnesses,
+    note_changes,
     packed,
     resolve,
     unpacked,
