@@ -34,12 +34,12 @@ from svc.domain.detect.findings.join import (
     roles,
 )
 from svc.domain.quantities import percent
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.casework import CaseworkStore, Standing
-from svc.store.detection.due import DueStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.tallies import TallyStore
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.casework import CaseworkStore, Standing
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.counting.tallies import TallyStore
+from svc.store.detection.judging.due import DueStore
 
 #: The lease of the case keeper stands among those of the detectors.
 NAME: Final = "cases"

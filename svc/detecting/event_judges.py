@@ -24,9 +24,9 @@ from svc.domain.detect.findings import severity
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.finding_text import instant, moment, subject_of
 from svc.domain.quantities import counted, percent
-from svc.store.detection.bucket_states import NEWEST
-from svc.store.detection.due import DueBucket, JudgedSubject
-from svc.store.detection.judge_evidence import EXEMPLARS, DetectedEvent
+from svc.store.detection.judging.bucket_states import NEWEST
+from svc.store.detection.judging.due import DueBucket, JudgedSubject
+from svc.store.detection.judging.judge_evidence import EXEMPLARS, DetectedEvent
 
 #: How sure a form of secret is where it was seen, by the measure it is counted under.
 _SECRET_BANDS: Final[Mapping[str, float]] = {"secret_high": severity.SECRET, "secret_low": 0.5}

@@ -26,8 +26,8 @@ from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.changes import Change
 from svc.domain.detect.findings.finding_text import Told, instant, subject_of, told
 from svc.domain.detect.findings.judging import Judgement, cleared, judge, moved, needs_from
-from svc.store.detection.due import DueBucket, JudgedSubject
-from svc.store.detection.judge_evidence import BASELINE_SLOTS, Breadth, Gather
+from svc.store.detection.judging.due import DueBucket, JudgedSubject
+from svc.store.detection.judging.judge_evidence import BASELINE_SLOTS, Breadth, Gather
 
 #: Pages of evidence that one look gathers of one finding.
 PAGES: Final = 20

@@ -27,16 +27,16 @@ from svc.domain.detect.detectors.detector import Detector
 from svc.domain.detect.detectors.encoded import ENCODED
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.outside.encoder import Encoder
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.casework import CaseworkStore
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.due import DueStore
-from svc.store.detection.encoding import EncodeStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.rule_reports import RuleReports
-from svc.store.detection.tallies import TallyStore
-from svc.store.detection.tallying import PostgresTallyQueue
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.casework import CaseworkStore
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.counting.tallies import TallyStore
+from svc.store.detection.counting.tallying import PostgresTallyQueue
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.due import DueStore
+from svc.store.detection.judging.encoding import EncodeStore
+from svc.store.detection.rca.rule_reports import RuleReports
 from svc.store.postgres.database import Database
 
 #: Does a piece of work and says for how many seconds to rest.

@@ -14,9 +14,9 @@ import attrs
 
 from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.domain.detect.findings.finding_text import subject_of
-from svc.store.detection.bucket_reports import BucketReports
-from svc.store.detection.detector_health import DetectorHealthStore
-from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.bucket_reports import BucketReports
+from svc.store.detection.judging.detector_health import DetectorHealthStore
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.reads.onboarding import OnboardingReads
 from svc.web.page import Visit
 

@@ -28,9 +28,9 @@ from svc.domain.values import identifier
 from svc.front.api.classifiers import CLASSIFIER, CLASSIFIERS, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.firing_reads import FiringFilter, FiringReads
-from svc.store.detection.tally_sums import TallySums
+from svc.store.detection.cases.firing_reads import FiringFilter, FiringReads
+from svc.store.detection.counting.tally_sums import TallySums
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 
 
 async def get_daily(call: Call[None]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from svc.domain.messages import PREVIEW_CHARS
 from svc.domain.rollup import MODEL_CALLS
 from svc.store.aggregates.models import CALLS
 from svc.store.aggregates.models import TOKENS as CALL_TOKENS
-from svc.store.detection.bucket_states import BucketStates
+from svc.store.detection.judging.bucket_states import BucketStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY
 

@@ -16,9 +16,9 @@ from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.judging import judge_rate
 from svc.front.api import buckets
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.bucket_states import write_state
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.tallies import TallyStore
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.counting.tallies import TallyStore
+from svc.store.detection.judging.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from tests.front.api.test_cases import documented
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica
