@@ -16,13 +16,13 @@ from typing import Final
 
 import attrs
 
-from actors.analyst import CaseAnalyst
-from actors.tally_updater import TallyUpdater
+from svc.detecting.analyst import CaseAnalyst, RuleReports
 from svc.detecting.case_keeper import AHEAD, ROUND_S, CaseKeeper
 from svc.detecting.detector_runner import DetectorRunner, Stores
 from svc.detecting.encoded import EncodedJudge
 from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
+from svc.detecting.tally_updater import TallyUpdater
 from svc.domain.detect.detectors.detector import Detector
 from svc.domain.detect.detectors.encoded import ENCODED
 from svc.domain.detect.detectors.table import DETECTORS
@@ -36,7 +36,6 @@ from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.detection.judging.due import DueStore
 from svc.store.detection.judging.encoding import EncodeStore
-from svc.store.detection.rca.rule_reports import RuleReports
 from svc.store.postgres.database import Database
 
 #: Does a piece of work and says for how many seconds to rest.

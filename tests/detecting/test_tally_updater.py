@@ -13,18 +13,17 @@ from trio.testing import MockClock
 
 from actors.rounds import OUTAGE_PAUSE_S, Repeating
 from actors.supervision import Vitals
-from actors.tally_updater import (
+from protocol.detection_rounds import FAILED, Tallied
+from protocol.storage import Outage
+from svc.detecting.tally_updater import (
     BACKLOG_PAUSE_S,
     BUSY_PAUSE_S,
-    FAILED,
     MANY_ROUND_S,
     MANY_SPANS,
     ROUND_S,
     TIDY_S,
     TallyUpdater,
 )
-from protocol.detection_rounds import Tallied
-from protocol.storage import Outage
 from tests.actors.every_await import Strike, at_every_await
 
 

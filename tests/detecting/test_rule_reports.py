@@ -10,17 +10,16 @@ from uuid import UUID
 import pytest
 import trio
 
-from actors.analyst import CaseAnalyst
+from svc.detecting.analyst import CaseAnalyst, RuleReports
 from svc.domain.detect.engine.slots import block_of_week
 from svc.domain.rca.cohort import Cohort
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.rca import cohorts
 from svc.store.detection.rca.cohort_question import hours_like
 from svc.store.detection.rca.cohorts import CohortStore
-from svc.store.detection.rca.rule_reports import RuleReports
 from svc.store.postgres.database import Database
+from tests.detecting.planted import Story, case_of, fill
 from tests.store.detection.detecting import LATER, opened, seen
-from tests.store.detection.rca.planted import Story, case_of, fill
 from tests.store.spans.test_writing import NOW
 
 

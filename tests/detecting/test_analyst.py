@@ -13,11 +13,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from actors.analyst import ANALYSIS_TIMEOUT_S, RENEW_S, ROUND_S, CaseAnalyst
 from actors.rounds import OUTAGE_PAUSE_S, Repeating
 from actors.supervision import Vitals
 from protocol.detection import DueCase, RcaLease, RcaStarted
 from protocol.storage import Outage
+from svc.detecting.analyst import ANALYSIS_TIMEOUT_S, RENEW_S, ROUND_S, CaseAnalyst
 from tests.actors.every_await import Strike, at_every_await
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

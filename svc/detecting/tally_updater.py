@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import trio
 
-from actors.ports import TallyQueue
-from protocol.detection_rounds import Tallied
+from protocol.detection_rounds import FAILED, Tallied
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +30,15 @@ BUSY_PAUSE_S: Final = 20.0
 #: How often tallies are brought to hours where they are old enough.
 TIDY_S: Final = 3600.0
 
-#: The traces that a detector raised at are counted under its name behind this.
-FAILED: Final = "failed."
+
+class TallyQueue(Protocol):
+    """Settled traces that detectors have not counted yet. All verbs raise `Outage`."""
+
+    async def waiting(self) -> Sequence[int]: ...
+
+    async def tally(self, project_id: int) -> Tallied: ...
+
+    async def to_hours(self, project_id: int) -> bool: ...
 
 
 class TallyUpdater:
