@@ -22,9 +22,9 @@ from svc.domain.detect.detectors.observed import MEASURES
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.onset import Onset
 from svc.domain.detect.engine.slots import slot_at
-from svc.domain.detect.findings import confirm
+from svc.domain.detect.findings import case_rules
 from svc.domain.detect.findings.bucket import Watched
-from svc.domain.detect.findings.join import (
+from svc.domain.detect.findings.case_rules import (
     EXPLAINED_SHARE,
     Candidate,
     cases,
@@ -286,8 +286,8 @@ def _withheld(finding: Standing) -> str | None:
     rule = finding.payload.get("rule")
     if rule is None:
         return f"{WITHHELD}{finding.payload.get('withheld', 'it is for information')}."
-    failing = confirm.failing(
-        confirm.Evidence(
+    failing = case_rules.failing(
+        case_rules.Evidence(
             harmful=bool(rule["harmful"]),
             rarer=bool(rule["rarer"]),
             slots=rule["slots"],
@@ -303,7 +303,7 @@ def _withheld(finding: Standing) -> str | None:
     )
     if not failing:
         return None
-    return WITHHELD + "; ".join(confirm.REASONS[condition] for condition in failing) + "."
+    return WITHHELD + "; ".join(case_rules.REASONS[condition] for condition in failing) + "."
 
 
 def _because(finding: Standing) -> str:

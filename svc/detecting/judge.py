@@ -297,7 +297,7 @@ def _dollars(bucket: Watched, change: Change) -> float:
 
 
 def _rule(change: Change, spread: Breadth, end: int, dollars_a_day: float) -> dict[str, Any]:
-    """What the rule weighs, as `svc.domain.detect.findings.confirm.Evidence` has it."""
+    """What the rule weighs, as `detect.findings.case_rules.Evidence` has it."""
     usual = change.usual
     return {
         "harmful": change.direction == "up",

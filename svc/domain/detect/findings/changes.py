@@ -1,7 +1,7 @@
 """An alarm as a finding needs it, whichever engine raised it.
 
 Owns: `Change`, and how it is taken of an alarm of a rate or of a size. The judge calls it, `finding_text`
-puts it into words, `confirm` weighs it. Pure; slots throughout.
+puts it into words, `case_rules` weigh it. Pure; slots throughout.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ from svc.domain.detect.engine import recover
 from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState
 from svc.domain.detect.engine.onset import Onset
 from svc.domain.detect.engine.rate_engine import RateSettings, RateState, judge_rates
-from svc.domain.detect.findings import confirm, join, severity
-from svc.domain.detect.findings.confirm import Evidence, failing
-from svc.domain.detect.findings.join import Candidate, cases, joined, roles
+from svc.domain.detect.findings import case_rules, severity
+from svc.domain.detect.findings.case_rules import Candidate, Evidence, cases, failing, joined, roles
 from svc.domain.detect.findings.states import BucketReport, drift_view, rate_view, report
 from tests.domain.detect.engine.size_traffic import drifted, sizes
 from tests.domain.detect.engine.test_rate_engine import random, rates, reference
@@ -187,10 +186,10 @@ def test_a_finding_is_confirmed_when_all_six_conditions_hold() -> None:
     ],
 )
 def test_each_condition_withholds_alone_and_has_its_sentence(
-    change: dict[str, object], condition: confirm.Condition
+    change: dict[str, object], condition: case_rules.Condition
 ) -> None:
     assert failing(attrs.evolve(SOUND, **change)) == (condition,)
-    assert confirm.REASONS[condition]
+    assert case_rules.REASONS[condition]
 
 
 def test_any_of_the_sizes_is_enough() -> None:
@@ -206,7 +205,7 @@ def test_all_that_fails_is_named_in_order() -> None:
     worst = attrs.evolve(
         SOUND, harmful=False, rarer=False, slots=0, rate=(0.5, 0.5), blocks=0, explained_by="x"
     )
-    assert failing(worst) == tuple(confirm.REASONS)
+    assert failing(worst) == tuple(case_rules.REASONS)
 
 
 # --- joining ---------------------------------------------------------------------------------------------
@@ -288,7 +287,7 @@ def test_two_tools_of_a_call_site_that_break_hours_apart_are_two_cases_whatever_
 
 
 def test_causes_have_an_order_and_equal_ones_go_by_onset() -> None:
-    ordered = [candidate(cause, cause, -i) for i, cause in enumerate(join.CAUSE_ORDER)]
+    ordered = [candidate(cause, cause, -i) for i, cause in enumerate(case_rules.CAUSE_ORDER)]
     assert sorted(ordered, key=lambda c: c.rank)[2:] == ordered[2:]
     assert candidate("a", "tool_error", 1).rank < candidate("b", "new_signature", 2).rank
     assert candidate("a", "unheard_of").rank > candidate("b", "cost").rank
@@ -305,12 +304,12 @@ def test_an_effect_is_listed_under_the_cause_that_explains_half_of_it() -> None:
 
 
 def test_an_explained_share_lies_between_none_and_all() -> None:
-    assert join.explained_share(100, 25) == 0.75
-    assert join.explained_share(100, 140) == 0
-    assert join.explained_share(-0.2, 0.1) == 1
-    assert join.explained_share(0, 5) == 0
-    assert join.explained_by_tool(300, 400) == 0.75
-    assert join.explained_by_tool(300, 0) == 0
+    assert case_rules.explained_share(100, 25) == 0.75
+    assert case_rules.explained_share(100, 140) == 0
+    assert case_rules.explained_share(-0.2, 0.1) == 1
+    assert case_rules.explained_share(0, 5) == 0
+    assert case_rules.explained_by_tool(300, 400) == 0.75
+    assert case_rules.explained_by_tool(300, 0) == 0
 
 
 # --- the end of a case -----------------------------------------------------------------------------------
