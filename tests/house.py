@@ -154,6 +154,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "svc/store/detection": ("counting", "cases", "rca", "judging"),
     "svc/domain/detect": ("engine", "secrets", "detectors", "findings"),
 }
+#: Loose files that a folder of such a room has at most.
+STAGE_FILES = 15
 #: Stages that have nothing to do with one before them.
 SHUT = {("svc/domain/detect", "secrets", "engine"), ("svc/domain/detect", "findings", "secrets")}
 
@@ -305,6 +307,16 @@ def _stages_imported(module: ast.Module, package: str) -> set[str]:
     }
 
 
+def crowded_stages(tree: Tree) -> list[str]:
+    """No folder of a room in stages has more loose files than one sees at a glance."""
+    folders: dict[str, int] = {}
+    for path in tree.modules:
+        folder, _, name = path.rpartition("/")
+        if name != "__init__.py" and any(folder == home or folder.startswith(home + "/") for home in STAGES):
+            folders[folder] = folders.get(folder, 0) + 1
+    return [f"{folder}: {count} files" for folder, count in folders.items() if count > STAGE_FILES]
+
+
 def repeated_classes(tree: Tree) -> list[str]:
     """No public class name stands for two things."""
     homes: dict[str, list[str]] = {}
@@ -449,6 +461,7 @@ LAWS: dict[str, Callable[[Tree], list[str]]] = {
         homeless_files,
         import_circles,
         stages_backward,
+        crowded_stages,
         repeated_classes,
         long_functions,
         long_files,

@@ -17,7 +17,7 @@ from svc.commands.columns import print_columns
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import lists_bare, minute, offer_json, print_json
 from svc.config.table import Settings
-from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.domain.detect.findings.finding_text import instant
 from svc.domain.quantities import count

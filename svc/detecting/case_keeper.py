@@ -18,9 +18,9 @@ import attrs
 import trio
 
 from protocol.detection import RULE, NotOpened, Triage
-from svc.domain.detect.detectors.observed import MEASURES
+from svc.domain.detect.detectors.base import MEASURES
 from svc.domain.detect.detectors.table import DETECTORS
-from svc.domain.detect.engine.onset import Onset
+from svc.domain.detect.engine.change_point import Onset
 from svc.domain.detect.engine.slots import slot_at
 from svc.domain.detect.findings import case_rules
 from svc.domain.detect.findings.bucket import Watched

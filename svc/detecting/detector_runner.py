@@ -16,7 +16,7 @@ import trio
 
 from protocol.detection import LiveFinding, ReferenceMove
 from protocol.storage import Outage
-from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.engine.bars import budget_months
 from svc.domain.detect.findings.bucket import Watched
 from svc.store.detection.cases.finding_states import FindingStates

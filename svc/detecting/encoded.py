@@ -17,7 +17,7 @@ import attrs
 from protocol.detection import Firing
 from protocol.storage import Outage
 from svc.detecting.detector_runner import SettingsStore
-from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.encoded import ENCODED
 from svc.domain.quantities import percent
 from svc.outside.encoder import Encoder, EncoderBusy, Head

@@ -18,7 +18,7 @@ import trio
 
 from protocol.detection import Detection, Firing
 from svc.detecting.detector_runner import DetectorRunner, Scope
-from svc.domain.detect.detectors.observed import MEASURES
+from svc.domain.detect.detectors.base import MEASURES
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, bin_of
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.findings import severity

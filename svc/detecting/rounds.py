@@ -23,7 +23,7 @@ from svc.detecting.encoded import EncodedJudge
 from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
 from svc.detecting.tally_updater import TallyUpdater
-from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.encoded import ENCODED
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.outside.encoder import Encoder

@@ -20,7 +20,7 @@ from protocol.rest.classifiers import (
     RatesQuery,
     ToolErrorRates,
 )
-from svc.domain.detect.detectors.observed import MEASURES, MeasureName
+from svc.domain.detect.detectors.base import MEASURES, MeasureName
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.axis import UNIT_MS
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, day_start, slot_at

@@ -21,7 +21,7 @@ from protocol.rest.classifiers import (
     TuningShown,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.domain.detect.findings.finding_text import instant
 from svc.front.api.routes import PROJECT, Route

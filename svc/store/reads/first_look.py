@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Slow
-from svc.domain.detect.detectors.observed import TOOL, tool
+from svc.domain.detect.detectors.base import TOOL, tool
 from svc.domain.first_look.facts import (
     Example,
     FirstLook,

@@ -9,8 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext
-from svc.domain.detect.detectors.observed import WITNESSES, Observation, site, slot_of, tool
+from svc.domain.detect.detectors.base import (
+    WITNESSES,
+    Detector,
+    Observation,
+    ObserverContext,
+    site,
+    slot_of,
+    tool,
+)
 from svc.domain.detect.detectors.settled_trace import CALLED, SettledTrace
 from svc.domain.detect.detectors.tool_error import RISE_TUNING
 

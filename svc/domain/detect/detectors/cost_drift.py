@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext
+from svc.domain.detect.detectors.base import Detector, Observation, ObserverContext, site, slot_of
 from svc.domain.detect.detectors.duration_drift import FLOOR_TUNING
-from svc.domain.detect.detectors.observed import Observation, site, slot_of
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 
 

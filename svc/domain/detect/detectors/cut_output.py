@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext
-from svc.domain.detect.detectors.observed import WITNESSES, Observation, site, slot_of
+from svc.domain.detect.detectors.base import WITNESSES, Detector, Observation, ObserverContext, site, slot_of
 from svc.domain.detect.detectors.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.detectors.tool_error import RISE_TUNING
 

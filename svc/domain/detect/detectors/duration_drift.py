@@ -11,8 +11,15 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext, Tunable
-from svc.domain.detect.detectors.observed import Observation, site, slot_of, tool
+from svc.domain.detect.detectors.base import (
+    Detector,
+    Observation,
+    ObserverContext,
+    Tunable,
+    site,
+    slot_of,
+    tool,
+)
 from svc.domain.detect.detectors.settled_trace import CALLED, SettledTrace
 from svc.domain.detect.engine.drift_reference import FLOOR
 

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from protocol.otlp.reading import WireSpan
-from svc.domain.detect.detectors.detector import Detector, Tunable
+from svc.domain.detect.detectors.base import Detector, Tunable
 from svc.domain.detect.detectors.settled_trace import TracedSpan, texts_of
 from svc.domain.dialects import read
 from svc.domain.messages import last_user_text, text_of

@@ -16,8 +16,16 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext, Schema
-from svc.domain.detect.detectors.observed import OTHER, WITNESSES, Observation, site, slot_of
+from svc.domain.detect.detectors.base import (
+    OTHER,
+    WITNESSES,
+    Detector,
+    Observation,
+    ObserverContext,
+    Schema,
+    site,
+    slot_of,
+)
 from svc.domain.detect.detectors.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.detectors.tool_error import RISE_TUNING
 

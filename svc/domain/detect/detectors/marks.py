@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from svc.domain.detect.detectors.observed import MeasureName, Observation, site, slot_of
+from svc.domain.detect.detectors.base import MeasureName, Observation, site, slot_of
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 
 

@@ -11,8 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext, Tunable
-from svc.domain.detect.detectors.observed import Observation, detail, site, slot_of
+from svc.domain.detect.detectors.base import (
+    Detector,
+    Observation,
+    ObserverContext,
+    Tunable,
+    detail,
+    site,
+    slot_of,
+)
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 

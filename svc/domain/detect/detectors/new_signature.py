@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from svc.domain.detect.detectors.detector import Detector, Tunable
+from svc.domain.detect.detectors.base import Detector, Tunable
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 
 #: So much of a message is read; what it says first says what went wrong.

@@ -11,8 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext
-from svc.domain.detect.detectors.observed import WITNESSES, MeasureName, Observation, site, slot_of
+from svc.domain.detect.detectors.base import (
+    WITNESSES,
+    Detector,
+    MeasureName,
+    Observation,
+    ObserverContext,
+    site,
+    slot_of,
+)
 from svc.domain.detect.detectors.settled_trace import CALLED, SettledTrace, SpanTexts, TracedSpan
 from svc.domain.detect.secrets.search import FoundSecret, find_secrets, may_hold_secrets
 

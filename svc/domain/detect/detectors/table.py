@@ -14,15 +14,14 @@ import attrs
 
 from svc.domain.detect.detectors import marks
 from svc.domain.detect.detectors.agent_loop import AGENT_LOOP
+from svc.domain.detect.detectors.base import Detector, Observation, ObserverContext
 from svc.domain.detect.detectors.cost_drift import COST_DRIFT
 from svc.domain.detect.detectors.cut_output import CUT_OUTPUT
-from svc.domain.detect.detectors.detector import Detector, ObserverContext
 from svc.domain.detect.detectors.duration_drift import DURATION_DRIFT
 from svc.domain.detect.detectors.encoded import FRUSTRATION, GROUNDEDNESS
 from svc.domain.detect.detectors.malformed_output import MALFORMED_OUTPUT
 from svc.domain.detect.detectors.model_change import MODEL_CHANGE
 from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
-from svc.domain.detect.detectors.observed import Observation
 from svc.domain.detect.detectors.secret_leak import SECRET_LEAK
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.tool_error import TOOL_ERROR

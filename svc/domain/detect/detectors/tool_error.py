@@ -11,9 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detectors.detector import Detector, ObserverContext, Tunable
+from svc.domain.detect.detectors.base import (
+    WITNESSES,
+    Detector,
+    Observation,
+    ObserverContext,
+    Tunable,
+    slot_of,
+    tool,
+)
 from svc.domain.detect.detectors.new_signature import signature_of
-from svc.domain.detect.detectors.observed import WITNESSES, Observation, slot_of, tool
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.rate_engine import RISE
 from svc.domain.span import ToolCall

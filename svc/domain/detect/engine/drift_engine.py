@@ -17,7 +17,6 @@ import numpy as np
 
 from svc.domain.detect.engine import bars
 from svc.domain.detect.engine.arrays import Floats, Ints
-from svc.domain.detect.engine.drift_alarm import SHOWN_SLOTS, DriftAlarm, Part, clusters, with_shown
 from svc.domain.detect.engine.drift_reference import (
     FLOOR,
     SEALED_SLOTS,
@@ -25,7 +24,18 @@ from svc.domain.detect.engine.drift_reference import (
     Windows,
     drift_reference,
 )
-from svc.domain.detect.engine.location_track import LocationAlarm, LocationArm, LocationTrack, Residual, step
+from svc.domain.detect.engine.drift_track import (
+    SHOWN_SLOTS,
+    DriftAlarm,
+    LocationAlarm,
+    LocationArm,
+    LocationTrack,
+    Part,
+    Residual,
+    clusters,
+    step,
+    with_shown,
+)
 from svc.domain.detect.engine.rate_engine import TRAFFIC_DAYS, outside
 from svc.domain.detect.engine.rate_track import Arm, RateAlarm, RateTrack, advance
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, day_start

@@ -17,9 +17,9 @@ from typing import Final
 import attrs
 import numpy as np
 
-from svc.domain.detect.engine import beta, recover
+from svc.domain.detect.engine import beta, change_point
 from svc.domain.detect.engine.arrays import Flags, Ints
-from svc.domain.detect.engine.cusum import Climb, climb, first_true
+from svc.domain.detect.engine.change_point import Climb, climb, first_true
 from svc.domain.detect.engine.rate_track import Proportion
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 from svc.domain.detect.engine.tallies import RateTallies
@@ -98,10 +98,12 @@ class BadFromBirth:
         slots = rows.slots
         if self.known is not None or not len(slots):
             return self
-        way_back = recover.rate_return(TOLERATED, 1.0, self.seen.units, self.seen.failures, self.a_day, 1.0)
+        way_back = change_point.rate_return(
+            TOLERATED, 1.0, self.seen.units, self.seen.failures, self.a_day, 1.0
+        )
         path = climb(self.back.height, way_back.steps(rows.units, rows.failures))
         begun = np.maximum.accumulate(np.maximum(np.where(path == 0, slots + 1, 0), self.back.since))
-        end = first_true((path >= way_back.bar) & (slots + 1 - begun >= recover.RETURNED_SLOTS))
+        end = first_true((path >= way_back.bar) & (slots + 1 - begun >= change_point.RETURNED_SLOTS))
         count = min(end + 1, len(slots))
         units = self.total.units + np.cumsum(rows.units[:count])
         failures = self.total.failures + np.cumsum(rows.failures[:count])

@@ -13,11 +13,10 @@ from typing import Final, Literal
 import attrs
 import numpy as np
 
-from svc.domain.detect.engine import bars, beta, recover
+from svc.domain.detect.engine import bars, beta, change_point
 from svc.domain.detect.engine.arrays import Floats, Ints
 from svc.domain.detect.engine.bars import GRAIN
-from svc.domain.detect.engine.cusum import Climb, climb, climb_on, first_true
-from svc.domain.detect.engine.onset import Onset, rate_onset
+from svc.domain.detect.engine.change_point import Climb, Onset, climb, climb_on, first_true, rate_onset
 from svc.domain.detect.engine.rate_reference import RateReference
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 from svc.domain.detect.engine.tallies import RateTallies
@@ -122,7 +121,7 @@ class RateAlarm:
     last_fired: int
     confirmed: int | None
     recurrences: int
-    way_back: recover.Return
+    way_back: change_point.Return
     fell: bool = False
     wide: int = 0
     back: Climb = attrs.field(factory=Climb)
@@ -268,7 +267,7 @@ def _watch(
         confirmed=slot if max(height, wide) >= _rarer(arm.bar, arm.phi) else None,
         wide=wide,
         recurrences=0,
-        way_back=recover.rate_return(
+        way_back=change_point.rate_return(
             arm.p0, arm.p1, present.units, present.failures, reference.units_a_day, arm.phi
         ),
         back=Climb(0, slot + 1),
@@ -291,7 +290,7 @@ def _follow(
     slots = rows.slots
     back = climb(alarm.back.height, alarm.way_back.steps(rows.units, rows.failures))
     since = np.maximum.accumulate(np.maximum(np.where(back == 0, slots + 1, 0), alarm.back.since))
-    end = first_true((back >= alarm.way_back.bar) & (slots + 1 - since >= recover.RETURNED_SLOTS))
+    end = first_true((back >= alarm.way_back.bar) & (slots + 1 - since >= change_point.RETURNED_SLOTS))
     count = min(end + 1, len(slots))
     for arm, path in zip(arms, paths, strict=True):
         if arm is not None and path is not None and arm.name == alarm.arm:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import attrs
 
+from svc.domain.detect.detectors.base import MEASURES, MeasureName
 from svc.domain.detect.detectors.malformed_output import Learned
-from svc.domain.detect.detectors.observed import MEASURES, MeasureName
 from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState
 from svc.domain.detect.engine.rate_engine import RateSettings, RateState
 from svc.domain.detect.findings.states import BucketReport, Hindrance, drift_view, rate_view, report

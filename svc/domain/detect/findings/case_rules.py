@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.detect.detectors.observed import TOOL
-from svc.domain.detect.engine.onset import Onset
+from svc.domain.detect.detectors.base import TOOL
+from svc.domain.detect.engine.change_point import Onset
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, block_of_week
 from svc.domain.quantities import money, percent, times
 

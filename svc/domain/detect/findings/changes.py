@@ -11,10 +11,9 @@ from typing import Literal
 
 import attrs
 
-from svc.domain.detect.engine.drift_alarm import DriftAlarm, Shown
+from svc.domain.detect.engine.change_point import Onset
+from svc.domain.detect.engine.drift_track import DriftAlarm, LocationAlarm, Shown
 from svc.domain.detect.engine.from_birth import CASE_EVIDENCE, BadFromBirth, ln_evidence
-from svc.domain.detect.engine.location_track import LocationAlarm
-from svc.domain.detect.engine.onset import Onset
 from svc.domain.detect.engine.rate_track import Proportion, RateAlarm
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.detection import Cause
-from svc.domain.detect.detectors.observed import SITE, TOOL
+from svc.domain.detect.detectors.base import SITE, TOOL
 from svc.domain.detect.engine.axis import UNIT_DOLLARS
 from svc.domain.detect.engine.from_birth import TOLERATED
 from svc.domain.detect.engine.slots import SLOT_S, slot_start_s

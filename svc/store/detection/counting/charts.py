@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.detect.detectors.observed import MEASURES
+from svc.domain.detect.detectors.base import MEASURES
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS
 from svc.domain.detect.engine.histogram import Histogram
 from svc.store.postgres.database import READ_TIMEOUT_S, Database

@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.detect.detectors.observed import OTHER, MeasureName, Observation
+from svc.domain.detect.detectors.base import OTHER, MeasureName, Observation
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import SLOTS_PER_HOUR
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.detect.detectors.observed import MEASURES, TOOL, MeasureName
+from svc.domain.detect.detectors.base import MEASURES, TOOL, MeasureName
 from svc.domain.detect.engine import beta
 from svc.domain.detect.engine.histogram import Histogram
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY

@@ -22,8 +22,7 @@ import trio
 
 from protocol.detection_rounds import Tallied
 from protocol.otlp.reading import WireSpan
-from svc.domain.detect.detectors.detector import ObserverContext, Schema
-from svc.domain.detect.detectors.observed import Observation, detail, slot_of
+from svc.domain.detect.detectors.base import Observation, ObserverContext, Schema, detail, slot_of
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.detectors.table import DETECTORS, observe
 from svc.domain.output_schema import compiled_schema

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import trio
 
-from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.engine.bars import budget_months
 from svc.domain.detect.engine.slots import LATENESS_S, SLOT_S, SLOTS_PER_DAY
 from svc.domain.detect.findings.bucket import BucketState, Watched

@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from protocol.detection import DetectorMode
-from svc.domain.detect.detectors.detector import Detector
+from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.store.accounts.audit import record
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database

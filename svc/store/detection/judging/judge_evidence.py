@@ -16,7 +16,7 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import Ref
-from svc.domain.detect.detectors.observed import MEASURES, MeasureName
+from svc.domain.detect.detectors.base import MEASURES, MeasureName
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.engine.tallies import RateTallies
 from svc.domain.detect.findings.bucket import Watched

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import attrs
 import trio
 
-from svc.domain.detect.detectors.observed import MEASURES, MeasureName
+from svc.domain.detect.detectors.base import MEASURES, MeasureName
 from svc.domain.detect.engine.bars import budget_months
 from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState, judge_drift
 from svc.domain.detect.engine.drift_reference import FLOOR

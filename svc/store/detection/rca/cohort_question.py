@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from protocol.detection import EVIDENCE_ROLES, EvidenceRole
-from svc.domain.detect.detectors.observed import MEASURES, SITE, TOOL, slot_of
+from svc.domain.detect.detectors.base import MEASURES, SITE, TOOL, slot_of
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import BLOCKS, SLOTS_PER_DAY
 from svc.domain.rca.attributes import TELLING, BucketOf

@@ -14,7 +14,7 @@ import attrs
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import open_envelope
-from svc.domain.detect.detectors.observed import TOOL, tool
+from svc.domain.detect.detectors.base import TOOL, tool
 from svc.domain.detect.detectors.settled_trace import CALLED
 from svc.domain.rca.attributes import attributes_of_span, joined, message_size, turn_word
 from svc.domain.rollup import MODEL_CALLS

@@ -11,11 +11,10 @@ import jsonschema_rs
 import pytest
 
 from svc.domain.detect.detectors import table
-from svc.domain.detect.detectors.detector import ObserverContext
+from svc.domain.detect.detectors.base import MEASURES, Observation, ObserverContext, slot_of
 from svc.domain.detect.detectors.malformed_output import LEARNED_FROM, common_shape, learned, shape_of
 from svc.domain.detect.detectors.model_change import models_of, new_models
 from svc.domain.detect.detectors.new_signature import new_since, signature_of
-from svc.domain.detect.detectors.observed import MEASURES, Observation, slot_of
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.table import DETECTORS, detectors_table, observe
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY

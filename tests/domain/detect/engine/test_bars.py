@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from svc.domain.detect.engine import bars, beta
 from svc.domain.detect.engine.bars import GRAIN
-from svc.domain.detect.engine.cusum import Climb, climb, climb_on
+from svc.domain.detect.engine.change_point import Climb, climb, climb_on
 from tests.domain.detect.engine.traffic import simulated_run_length
 
 

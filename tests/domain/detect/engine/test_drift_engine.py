@@ -12,7 +12,7 @@ import pytest
 from svc.domain.detect.engine.axis import LN_RATIO
 from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState, judge_drift
 from svc.domain.detect.engine.drift_reference import FLOOR, MIXED, Windows, drift_reference, expected_drift
-from svc.domain.detect.engine.location_track import LocationArm, LocationTrack, Residual, step
+from svc.domain.detect.engine.drift_track import LocationArm, LocationTrack, Residual, step
 from svc.domain.detect.engine.slots import SLOTS_PER_WINDOW, STRATA
 from svc.domain.detect.engine.tallies import SizeTallies
 from tests.domain.detect.engine.size_traffic import drifted, sizes

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.detect.engine import recover
+from svc.domain.detect.engine import change_point
+from svc.domain.detect.engine.change_point import Onset
 from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState
-from svc.domain.detect.engine.onset import Onset
 from svc.domain.detect.engine.rate_engine import RateSettings, RateState, judge_rates
 from svc.domain.detect.findings import case_rules, severity
 from svc.domain.detect.findings.case_rules import Candidate, Evidence, cases, failing, joined, roles
@@ -316,26 +316,26 @@ def test_an_explained_share_lies_between_none_and_all() -> None:
 
 
 def test_a_case_is_over_when_every_cause_has_recovered() -> None:
-    assert recover.recovered([True, True])
-    assert not recover.recovered([True, False])
-    assert not recover.recovered([])
+    assert change_point.recovered([True, True])
+    assert not change_point.recovered([True, False])
+    assert not change_point.recovered([])
 
 
 def test_a_cause_that_returns_within_a_week_reopens_its_case() -> None:
     resolved = START + 10 * DAY
-    assert recover.returned(resolved, START, START) == "same"
-    assert recover.returned(resolved, START, resolved + 7 * DAY) == "reopened"
-    assert recover.returned(resolved, START, resolved + 7 * DAY + 1) == "new"
+    assert change_point.returned(resolved, START, START) == "same"
+    assert change_point.returned(resolved, START, resolved + 7 * DAY) == "reopened"
+    assert change_point.returned(resolved, START, resolved + 7 * DAY + 1) == "new"
 
 
 def test_a_rise_of_severity_by_a_tenth_is_told() -> None:
-    assert recover.escalated(0.4, 0.5)
-    assert not recover.escalated(0.4, 0.49)
+    assert change_point.escalated(0.4, 0.5)
+    assert not change_point.escalated(0.4, 0.49)
 
 
 @given(st.integers(1, 200), st.floats(0.001, 0.4))
 def test_on_the_way_back_successes_climb_and_failures_fall(failed: int, p0: float) -> None:
-    way = recover.rate_return(p0, min(2 * p0, 0.99), failed + 5, failed, 100, 1.0)
+    way = change_point.rate_return(p0, min(2 * p0, 0.99), failed + 5, failed, 100, 1.0)
     assert way.success > 0 > way.failure
-    fewer = recover.rate_return(p0, p0 / 2, 500, 0, 100, 1.0)
+    fewer = change_point.rate_return(p0, p0 / 2, 500, 0, 100, 1.0)
     assert fewer.failure > 0 > fewer.success

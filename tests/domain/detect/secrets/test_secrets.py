@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from svc.domain.detect.detectors.detector import ObserverContext
+from svc.domain.detect.detectors.base import ObserverContext
 from svc.domain.detect.detectors.table import observe
 from svc.domain.detect.secrets.formats import FORMATS
 from svc.domain.detect.secrets.search import (

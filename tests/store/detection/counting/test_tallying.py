@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from protocol.detection_rounds import Tallied
 from protocol.storage import Freed, Outage
 from svc.domain.detect.detectors import table
-from svc.domain.detect.detectors.observed import MEASURES, OTHER, Observation, slot_of
+from svc.domain.detect.detectors.base import MEASURES, OTHER, Observation, slot_of
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
 from svc.store.accounts.projects import ProjectStore

@@ -1,7 +1,9 @@
-"""What detectors see of one trace, before anything is counted: observations, and the measures they are of.
+"""What a detector is, and what it makes: observations of one trace, before anything is counted.
 
-Owns: `Observation`, the closed list `MEASURES` and the names of subjects. Detectors make observations, the
-store tallies them into tallies, the engines judge the sums. Never decides whether anything is wrong.
+Owns: `Observation`, the closed list `MEASURES` and the names of subjects; `Detector`, a row of the table,
+`Tunable`, and `ObserverContext`, what an observer may know beside the trace. Each detector's file makes a
+`Detector`, `table` lists them. The store tallies observations, the engines judge the sums. Pure; never any
+state, never decides whether anything is wrong.
 
 A rate has one observation for each trace and subject, failed when any of its calls failed: by call, retries
 would make a false alarm of nearly every bucket. A size has one for each value.
@@ -11,12 +13,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import attrs
 import msgspec
 
+from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, bin_of
 from svc.domain.detect.engine.slots import SLOT_S
 from svc.domain.values import identifier
@@ -133,3 +137,58 @@ def tool(name: str) -> str:
 def detail(*parts: str | None) -> str:
     """Several values as one detail: a JSON array, cut like any identifier."""
     return identifier(msgspec.json.encode(parts).decode())
+
+
+Grain = Literal["trace", "span", "session"]
+Engine = Literal["rate", "drift", "event"]
+
+
+class Schema(Protocol):
+    """A compiled JSON Schema."""
+
+    def is_valid(self, instance: object) -> bool: ...
+
+
+@attrs.frozen(eq=False)
+class ObserverContext:
+    """What an observer knows beside the trace: what call sites should answer, by id, each schema with a hash
+    of its text; and the key under which secrets are told apart, without which nobody looks for them.
+    """
+
+    schemas: Mapping[str, tuple[str, Schema]] = attrs.field(factory=dict)
+    secret_key: bytes = attrs.field(default=b"", repr=False)
+
+
+@attrs.frozen
+class Tunable:
+    """One thing that people may set: what it is without them, and between which bounds it stays."""
+
+    default: float
+    low: float
+    high: float
+
+    def clamped(self, value: float) -> float:
+        """The value within the bounds."""
+        return min(max(value, self.low), self.high)
+
+
+@attrs.frozen(eq=False)
+class Detector:
+    """One detector.
+
+    `sentence` says to a user what it finds, `grain` what one firing is about, `engine` who judges: the rate
+    engine, the drift engine, or nobody, because one event is enough. `measures` are what is judged, first of
+    all, and `observe` makes the observations of a trace, those of `also` too. `needs` names what the install
+    must have before it can run at all; `unavailable` is what is said without it.
+    """
+
+    name: str
+    sentence: str
+    grain: Grain
+    engine: Engine
+    measures: tuple[MeasureName, ...]
+    observe: Callable[[SettledTrace, ObserverContext], Iterable[Observation]] | None = None
+    also: tuple[MeasureName, ...] = ()
+    tuning: Mapping[str, Tunable] = attrs.field(factory=dict)
+    needs: Literal["encoder"] | None = None
+    unavailable: str | None = None

@@ -1,22 +1,29 @@
-"""One direction of a size's location, watched window by window: quiet, then live until it is back.
+"""A size's location, watched window by window, and a shift of it as a finding needs it.
 
-Owns: `LocationArm`, `LocationTrack` (what must be kept between two windows), `LocationAlarm`, and `step`.
-The drift engine calls it once for each closed window and direction. Never looks at a row, only at residuals
-of windows: ln of the location over the usual one, so 0.14 is 15 % more.
+Owns: `LocationArm`, `LocationTrack` (kept between two windows), `LocationAlarm` and `step`, which
+the drift engine calls once for each closed window and direction: quiet, then live until it is back; and
+`DriftAlarm`, `clusters` (which alarms of the arms are one) and `Shown`, the two distributions that it shows.
+Arms never look at a row, only at residuals of windows: ln of the location over the usual one, so 0.14 is 15 %
+more.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Literal
 
 import attrs
 import numpy as np
 
-from svc.domain.detect.engine import bars, recover
+from svc.domain.detect.engine import bars, change_point
 from svc.domain.detect.engine.bars import GRAIN
+from svc.domain.detect.engine.change_point import Onset, location_onset
 from svc.domain.detect.engine.drift_reference import DriftReference
-from svc.domain.detect.engine.onset import Onset, location_onset
+from svc.domain.detect.engine.histogram import log_distance, log_quantile
+from svc.domain.detect.engine.rate_track import RateAlarm
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, STRATA, stratum
+from svc.domain.detect.engine.tallies import SizeTallies
 
 #: One window counts for no more standard deviations than this.
 CLIP: Final = 4.0
@@ -172,15 +179,146 @@ def _again(alarm: LocationAlarm, arm: LocationArm, height: int, window: Residual
 
 def _back(alarm: LocationAlarm, arm: LocationArm, window: Residual) -> LocationAlarm:
     """The reverse CUSUM; recovered when it is sure and the windows since lie within half the floor."""
-    steps = recover.location_return(alarm.shift, np.array([window.value]), np.array([window.variance]))
+    steps = change_point.location_return(alarm.shift, np.array([window.value]), np.array([window.variance]))
     back = max(0, alarm.back + int(steps[0]))
     run = (*alarm.run_back, window) if back else ()
     since = alarm.back_since if alarm.back else window.start
     alarm = attrs.evolve(alarm, back=back, back_since=since, run_back=run[-LATELY:])
-    if back < recover.RETURNED or window.end - since < recover.RETURNED_SLOTS:
+    if back < change_point.RETURNED or window.end - since < change_point.RETURNED_SLOTS:
         return alarm
     # A mean that wavers about half the floor must not keep the alarm, so the newest windows decide.
     lately = [w.value for w in alarm.run_back]
     if abs(sum(lately) / len(lately)) > arm.floor / 2:
         return alarm
     return attrs.evolve(alarm, recovered=since, recovery_known=window.end - 1, run_back=())
+
+
+Direction = Literal["up", "down"]
+Part = LocationAlarm | RateAlarm
+
+#: What a finding shows is taken from the newest seven days since the onset.
+SHOWN_SLOTS: Final = 7 * SLOTS_PER_DAY
+
+
+@attrs.frozen
+class Shown:
+    """A distribution against the usual one of the same hours. `w1` is their distance on the log axis and
+    `ratio` e to it, below one when smaller; quantiles are in units of the axis (1 ms or $0.00001).
+    """
+
+    rows: int
+    w1: float
+    ratio: float
+    p50: float
+    p95: float
+    usual_p50: float
+    usual_p95: float
+
+
+@attrs.frozen
+class DriftAlarm:
+    """A shift of a size, by either arm or both: alarms that were live together are one. Slots.
+
+    `locations` and `tails` are in order of firing. `shown` is None where no row is left to show.
+    """
+
+    direction: Direction
+    locations: tuple[LocationAlarm, ...]
+    tails: tuple[RateAlarm, ...]
+    reference: DriftReference
+    shown: Shown | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The alarms of both arms in order of firing."""
+        parts: list[Part] = [*self.locations, *self.tails]
+        return tuple(sorted(parts, key=_by_firing))
+
+    @property
+    def fired(self) -> int:
+        """The slot after whose end it was known."""
+        return self.parts[0].fired
+
+    @property
+    def onset(self) -> Onset:
+        """The onset by the arm that fired first."""
+        return self.parts[0].onset
+
+    @property
+    def confirmed(self) -> int | None:
+        """When either arm had become ten times rarer than an alarm."""
+        return min((p.confirmed for p in self.parts if p.confirmed is not None), default=None)
+
+    @property
+    def recurrences(self) -> int:
+        """How often an arm fired while it was live."""
+        return len(self.parts) - 1 + sum(p.recurrences for p in self.parts)
+
+    @property
+    def last_fired(self) -> int:
+        """The newest firing of either arm."""
+        return max(p.last_fired for p in self.parts)
+
+    @property
+    def recovered(self) -> int | None:
+        """When the last of its arms went back, None while one is live."""
+        ends = [p.recovered for p in self.parts]
+        return None if None in ends else max(end for end in ends if end is not None)
+
+    @property
+    def recovery_known(self) -> int | None:
+        """The slot in which the recovery was certain."""
+        ends = [p.recovery_known for p in self.parts]
+        return None if None in ends else max(end for end in ends if end is not None)
+
+
+def _by_firing(part: Part) -> int:
+    return part.fired
+
+
+def clusters(direction: Direction, fired: Iterable[tuple[Part, DriftReference]]) -> tuple[DriftAlarm, ...]:
+    """The alarms of both arms, oldest first: one that fires while another is live belongs to it.
+
+    Each comes with the reference it fired against, which stays as it is as long as an alarm is live.
+    """
+    groups: list[list[tuple[Part, DriftReference]]] = []
+    until: float = -math.inf
+    for part, reference in sorted(fired, key=lambda pair: pair[0].fired):
+        if part.fired > until:
+            groups.append([])
+            until = -math.inf
+        groups[-1].append((part, reference))
+        until = max(until, math.inf if part.recovery_known is None else part.recovery_known)
+    return tuple(
+        DriftAlarm(
+            direction,
+            tuple(part for part, _ in group if isinstance(part, LocationAlarm)),
+            tuple(part for part, _ in group if isinstance(part, RateAlarm)),
+            group[0][1],
+        )
+        for group in groups
+    )
+
+
+def with_shown(alarm: DriftAlarm, tallies: SizeTallies, now: int) -> DriftAlarm:
+    """The alarm with the distribution of its newest rows, until its recovery or `now`."""
+    end = now if alarm.recovered is None else alarm.recovered
+    rows = tallies.between(max(alarm.onset.median, end - SHOWN_SLOTS), end)
+    if not len(rows.slots):
+        return alarm
+    by_stratum = rows.by_group(stratum(rows.slots), STRATA)
+    present = by_stratum.sum(axis=0)
+    usual = alarm.reference.mixture(by_stratum.sum(axis=1))
+    w1 = log_distance(present, usual)
+    return attrs.evolve(
+        alarm,
+        shown=Shown(
+            rows=int(present.sum()),
+            w1=w1,
+            ratio=math.exp(w1 if alarm.direction == "up" else -w1),
+            p50=math.exp(log_quantile(present, 0.5)),
+            p95=math.exp(log_quantile(present, 0.95)),
+            usual_p50=math.exp(log_quantile(usual, 0.5)),
+            usual_p95=math.exp(log_quantile(usual, 0.95)),
+        ),
+    )

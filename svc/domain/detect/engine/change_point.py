@@ -1,8 +1,11 @@
-"""When a change is over, and what that makes of its case.
+"""The course of a change: the climb of its statistic, when it began, and when it is over.
 
-Owns: the reverse CUSUM's steps for rates and locations, how high and how long it must climb, and the outcome
-of a case whose causes recover, return or grow worse. The engines call the first half, whoever keeps cases the
-second. Never takes silence for recovery: without traffic nothing climbs.
+Owns: `climb`, a CUSUM over whole numbers, many slots at once, exact, and able to go on where it stopped;
+`Onset` and its two makers, for rates and for locations, the posterior of the start over every start that is
+possible; and the reverse CUSUM's steps, how high and how long it must climb, and the outcome of a case whose
+causes recover, return or grow worse. Both engines call it. Never knows what a step means, never looks past
+the alarm, never takes silence for recovery: without traffic nothing climbs. Whole numbers make the sum of any
+stretch exact, so it does not matter where a stretch is cut.
 """
 
 from __future__ import annotations
@@ -17,9 +20,89 @@ import numpy as np
 
 from protocol.detection import ESCALATES_BY, REOPENS_WITHIN
 from svc.domain.detect.engine import beta
-from svc.domain.detect.engine.arrays import Floats, Ints
+from svc.domain.detect.engine.arrays import Flags, Floats, Ints
 from svc.domain.detect.engine.bars import GRAIN
+from svc.domain.detect.engine.beta import ln_beta
 from svc.domain.detect.engine.slots import SLOT_S, SLOTS_PER_WINDOW
+
+
+@attrs.frozen
+class Climb:
+    """Where a statistic stands, in grains, and the first slot after it last was at zero."""
+
+    height: int = 0
+    since: int = 0
+
+
+def climb(start: int, steps: Ints) -> Ints:
+    """The statistic after each step, from `start`, never below zero. Shapes (n,)."""
+    sums = np.cumsum(steps)
+    # S[t] = C[t] − min(−start, min of C up to t): the path as if reflected at zero.
+    return sums - np.minimum(np.minimum.accumulate(sums), -start) if len(sums) else sums
+
+
+def climb_on(previous: Climb, path: Ints, slots: Ints) -> Climb:
+    """Where the statistic stands after this path over these slots."""
+    if not len(path):
+        return previous
+    zeros = np.flatnonzero(path == 0)
+    since = previous.since if not len(zeros) else int(slots[zeros[-1]]) + 1
+    return Climb(int(path[-1]), since)
+
+
+def first_true(flags: Flags) -> int:
+    """The first place that is true, or the length when none is."""
+    index = int(np.argmax(flags)) if len(flags) else 0
+    return index if len(flags) and flags[index] else len(flags)
+
+
+@attrs.frozen
+class Onset:
+    """The first slot of the change: posterior median, and the ends of its 90 % interval, as slots."""
+
+    low: int
+    median: int
+    high: int
+
+
+def rate_onset(slots: Ints, units: Ints, failures: Ints, p0: float, phi: float) -> Onset:
+    """The start of a change of rate, from the slots in which it may lie, up to the alarm.
+
+    Each slot may be the first one; from there on the rate is unknown and uniform, before it p0. The
+    likelihood is tempered by the over-dispersion, so that a bursty bucket gets the wider interval it
+    deserves. Raises `ValueError` without slots.
+    """
+    m = np.cumsum(units[::-1])[::-1]
+    c = np.cumsum(failures[::-1])[::-1]
+    ln_p, ln_q = math.log(p0), math.log1p(-p0)
+    odds = [
+        (ln_beta(fails + 1, all_ - fails + 1) - fails * ln_p - (all_ - fails) * ln_q) / phi
+        for all_, fails in zip(m.tolist(), c.tolist(), strict=True)
+    ]
+    return _posterior(slots, np.array(odds))
+
+
+def location_onset(starts: Ints, residuals: Floats, variances: Floats) -> Onset:
+    """The start of a shift of location, from the windows in which it may lie, up to the alarm.
+
+    `starts` are first slots of windows. From the first shifted window on the shift is unknown and flat.
+    Raises `ValueError` without windows.
+    """
+    precision = np.cumsum((1 / variances)[::-1])[::-1]
+    weighed = np.cumsum((residuals / variances)[::-1])[::-1]
+    return _posterior(starts, weighed**2 / (2 * precision) - np.log(precision) / 2)
+
+
+def _posterior(starts: Ints, ln_weights: Floats) -> Onset:
+    if not len(starts):
+        raise ValueError("a change without a start")
+    weights = np.exp(ln_weights - ln_weights.max())
+    cumulative = np.cumsum(weights) / weights.sum()
+    low, median, high = (
+        int(starts[min(int(np.searchsorted(cumulative, q)), len(starts) - 1)]) for q in (0.05, 0.5, 0.95)
+    )
+    return Onset(low, median, high)
+
 
 #: The old state must be a hundred times likelier than the present one …
 RETURNED: Final = round(math.log(100) * GRAIN)
