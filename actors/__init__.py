@@ -33,6 +33,6 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
 `purger`, `certificates`, `leases`, `attempts`, `disk_budget`, `backups`, `alerts`, `alert_outage`, all of
-them `rounds`), `tee`, `notifications`, and `detecting` with what runs in the other process (`tally_updater`,
-`analyst`), at last `launcher` and `runner_child`.
+them `rounds`), `tee`, `notifications`, and `detecting` (what runs in the other process is in
+`svc.detecting`), at last `launcher` and `runner_child`.
 """

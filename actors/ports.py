@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol
-from uuid import UUID
 
 from protocol.agents import ParkedFor, RunAbandoned, RunHeld, RunLease, Spent
 from protocol.alerts import (
@@ -25,8 +24,7 @@ from protocol.alerts import (
 from protocol.attempts import CountedAttempt
 from protocol.broker import Inbox, Lane, Published
 from protocol.certificates import Challenge, ChallengeKind, Kept, Ordered, Pair
-from protocol.detection import Author, DueCase, RcaLease, RcaStarted
-from protocol.detection_rounds import Tallied
+from protocol.detection import Author
 from protocol.running import (
     RunEvents,
     RunnerAway,
@@ -81,7 +79,6 @@ __all__ = [
     "Offered",
     "Outage",
     "PurgeStore",
-    "ReportStore",
     "Retention",
     "RunOutcomes",
     "RunRequests",
@@ -94,8 +91,6 @@ __all__ = [
     "Split",
     "StandingStore",
     "StoreRefused",
-    "Tallied",
-    "TallyQueue",
     "TraceStore",
     "WriteFailed",
     "Written",
@@ -126,36 +121,6 @@ class TraceStore(Protocol):
     """Where the roller finds traces that are due. Raises `Outage`."""
 
     async def settle(self, now: datetime, limit: int) -> Settled: ...
-
-
-class TallyQueue(Protocol):
-    """Settled traces that detectors have not counted yet. All verbs raise `Outage`."""
-
-    async def waiting(self) -> Sequence[int]: ...
-
-    async def tally(self, project_id: int) -> Tallied: ...
-
-    async def to_hours(self, project_id: int) -> bool: ...
-
-
-class ReportStore(Protocol):
-    """Where the analyst finds cases without a report by rule, and makes one. All verbs raise `Outage`."""
-
-    async def due(self) -> Sequence[DueCase]: ...
-
-    async def start(self, project_id: int, case_id: UUID, now: datetime) -> RcaStarted | None: ...
-
-    async def claim(self, now: datetime) -> RcaLease | None: ...
-
-    async def renew(self, lease: RcaLease) -> RcaLease | None: ...
-
-    async def release(self, lease: RcaLease, *, refund: bool) -> bool: ...
-
-    async def analyse(self, lease: RcaLease, now: datetime) -> dict[str, Any] | str:
-        """The report, or a sentence when there is nothing to analyse."""
-        ...
-
-    async def finish(self, lease: RcaLease, outcome: dict[str, Any] | str, now: datetime) -> bool: ...
 
 
 class Hours(Protocol):

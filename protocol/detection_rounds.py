@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
+
+#: The traces that a detector raised at are counted under its name behind this.
+FAILED: Final = "failed."
 
 
 @attrs.frozen

@@ -148,6 +148,18 @@ LONG_FILES = {
 }
 
 
+#: Rooms whose work goes in stages: each stage may import those before it, none behind it. A file that stands
+#: loose in such a room is before all stages.
+STAGES: dict[str, tuple[str, ...]] = {
+    "svc/store/detection": ("counting", "cases", "rca", "judging"),
+    "svc/domain/detect": ("engine", "secrets", "detectors", "findings"),
+}
+#: Loose files that a folder of such a room has at most.
+STAGE_FILES = 15
+#: Stages that have nothing to do with one before them.
+SHUT = {("svc/domain/detect", "secrets", "engine"), ("svc/domain/detect", "findings", "secrets")}
+
+
 #: Who may send many rows in one call: both speak to SQLite.
 EXECUTEMANY = {"svc/importers/journal.py", "actors/spool/disk.py"}
 
@@ -261,6 +273,48 @@ def import_circles(tree: Tree) -> list[str]:
     except CycleError as circle:
         return [" imports ".join(reversed(circle.args[1]))]
     return []
+
+
+def stages_backward(tree: Tree) -> list[str]:
+    """A stage imports no stage behind it, and every folder of a room in stages is one."""
+    faults = []
+    for home, stages in STAGES.items():
+        package = home.replace("/", ".")
+        for path, module in tree.modules.items():
+            if not path.startswith(home + "/"):
+                continue
+            stage, inside, _ = path.removeprefix(home + "/").partition("/")
+            if inside and stage not in stages:
+                faults.append(f"{path} stands in no stage")
+                continue
+            position = stages.index(stage) if inside else -1
+            faults += [
+                f"{path} imports {package}.{target}"
+                for target in sorted(_stages_imported(module, package) & set(stages))
+                if stages.index(target) > position or (home, stage, target) in SHUT
+            ]
+    return faults
+
+
+def _stages_imported(module: ast.Module, package: str) -> set[str]:
+    """The folders of a package that a file imports from, anywhere in it."""
+    names = set(_imports(module))
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            names |= {f"{package}.{alias.name}" for alias in node.names}
+    return {
+        name.removeprefix(package + ".").split(".")[0] for name in names if name.startswith(package + ".")
+    }
+
+
+def crowded_stages(tree: Tree) -> list[str]:
+    """No folder of a room in stages has more loose files than one sees at a glance."""
+    folders: dict[str, int] = {}
+    for path in tree.modules:
+        folder, _, name = path.rpartition("/")
+        if name != "__init__.py" and any(folder == home or folder.startswith(home + "/") for home in STAGES):
+            folders[folder] = folders.get(folder, 0) + 1
+    return [f"{folder}: {count} files" for folder, count in folders.items() if count > STAGE_FILES]
 
 
 def repeated_classes(tree: Tree) -> list[str]:
@@ -406,6 +460,8 @@ LAWS: dict[str, Callable[[Tree], list[str]]] = {
         forbidden_imports,
         homeless_files,
         import_circles,
+        stages_backward,
+        crowded_stages,
         repeated_classes,
         long_functions,
         long_files,

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from svc.config.text import settings_markdown
-from svc.domain.detect.table import detectors_table
+from svc.domain.detect.detectors.table import detectors_table
 from svc.domain.dialects import general
 from svc.domain.dialects.understood import understood
 from svc.front.mcp import tools

@@ -27,6 +27,17 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
         },
         "svc.domain.c imports svc.domain.a",
     ),
+    "stages_backward": (
+        {
+            "svc/store/detection/counting/a.py": "from svc.store.detection.judging.due import DueStore",
+            "svc/store/detection/judging/a.py": "from svc.store.detection.counting import tallies",
+        },
+        "svc/store/detection/counting/a.py imports svc.store.detection.judging",
+    ),
+    "crowded_stages": (
+        {f"svc/domain/detect/engine/part_{n}.py": "" for n in range(16)},
+        "svc/domain/detect/engine: 16 files",
+    ),
     "repeated_classes": (
         {"protocol/a.py": "class Batch: pass", "actors/a.py": "class Batch: pass"},
         "Batch: protocol/a.py, actors/a.py",
@@ -59,6 +70,41 @@ def test_a_law_of_the_house_is_broken_by_what_it_forbids(name: str, tmp_path: Pa
         (tmp_path / path).write_text(text)
     (broken,) = LAWS[name](Tree(tmp_path))
     assert verdict in broken
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "verdict"),
+    [
+        ("cases/a.py", "from svc.store.detection import rca", "imports svc.store.detection.rca"),
+        (
+            "rca/a.py",
+            "def f():\n    import svc.store.detection.judging.due",
+            "imports svc.store.detection.judging",
+        ),
+        (
+            "taxonomy.py",
+            "from svc.store.detection.counting import tallies",
+            "imports svc.store.detection.counting",
+        ),
+        ("sums/a.py", "", "stands in no stage"),
+    ],
+)
+def test_a_stage_that_reaches_behind_itself_is_noticed(
+    path: str, text: str, verdict: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "svc/store/detection" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert LAWS["stages_backward"](Tree(tmp_path)) == [f"svc/store/detection/{path} {verdict}"]
+
+
+def test_stages_that_have_nothing_to_do_with_each_other_stay_apart(tmp_path: Path) -> None:
+    file = tmp_path / "svc/domain/detect/secrets/a.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("from svc.domain.detect.engine.slots import SLOT_S")
+    assert LAWS["stages_backward"](Tree(tmp_path)) == [
+        "svc/domain/detect/secrets/a.py imports svc.domain.detect.engine"
+    ]
 
 
 def test_what_only_a_type_checker_reads_makes_no_circle(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,18 @@ def test_there_is_a_walk_for_a_batch_a_question_a_finding_and_a_run() -> None:
         "One run of an agent",
     ]
     assert all(len(steps) == 10 for steps in WALKS.values())
+
+
+def test_a_finding_passes_at_most_25_files_and_none_of_them_twice() -> None:
+    """As `svc/detecting/__init__.py` tells its way in ten steps."""
+    text = ast.get_docstring(HERE.tree.modules["svc/detecting/__init__.py"]) or ""
+    steps = text[text.index("1. ") :]
+    assert re.findall(r"^(\d+)\. ", steps, re.M) == [str(n) for n in range(1, 11)]
+    rooms = ("svc/detecting/", "svc/store/detection/", "svc/domain/detect/", "")
+    files = [f"{name.replace('.', '/')}.py" for name in re.findall(r"`([\w.]+)`", steps)]
+    homes = [[room + file for room in rooms if room + file in HERE.names] for file in files]
+    assert [file for file, paths in zip(files, homes, strict=True) if len(paths) != 1] == []
+    assert len(files) == len(set(files)) <= 25
 
 
 @pytest.mark.parametrize("title", WALKS)

@@ -34,8 +34,8 @@ MODULES: Final = (
     "svc.domain.messages",
     "svc.domain.packing",
     "svc.domain.rollup",
-    "svc.domain.detect.answers",
-    "svc.domain.detect.settled_trace",
+    "svc.domain.detect.detectors.answers",
+    "svc.domain.detect.detectors.settled_trace",
     "svc.store.spans.encoding",
 )
 #: As the settings name it; children of the service inherit it.

@@ -22,7 +22,7 @@ from svc.domain.quantities import money
 from svc.store.accounts.audit import OPERATOR
 from svc.store.agents.reads import RunReads
 from svc.store.agents.runs import PostgresRunStore
-from svc.store.detection.cases import CaseStore
+from svc.store.detection.cases.cases import CaseStore
 from svc.store.postgres.database import Database
 from svc.wiring.open_store import open_store
 

@@ -20,8 +20,8 @@ from svc.commands.printing import lists_bare, minute, offer_json, print_json, va
 from svc.config.table import Settings
 from svc.domain.quantities import percent
 from svc.store.accounts.audit import OPERATOR
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.cases import CaseStore
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.cases import CaseStore
 from svc.store.postgres.database import Database
 from svc.wiring.open_store import open_store
 

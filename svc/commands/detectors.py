@@ -17,13 +17,13 @@ from svc.commands.columns import print_columns
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import lists_bare, minute, offer_json, print_json
 from svc.config.table import Settings
-from svc.domain.detect.detector import Detector
-from svc.domain.detect.finding_text import instant
-from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.detectors.base import Detector
+from svc.domain.detect.detectors.table import DETECTORS, lacking
+from svc.domain.detect.findings.finding_text import instant
 from svc.domain.quantities import count
-from svc.store.detection.backtest import BacktestStore
-from svc.store.detection.bucket_reports import BucketReports
-from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.backtest import BacktestStore
+from svc.store.detection.judging.bucket_reports import BucketReports
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
 from svc.wiring.detecting import installed
 from svc.wiring.open_store import open_store

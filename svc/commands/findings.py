@@ -12,8 +12,8 @@ from svc.commands.columns import print_columns, printable
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import lists_bare, minute, offer_json, print_json, value_line
 from svc.config.table import Settings
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.findings import FindingStore
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.findings import FindingStore
 from svc.store.postgres.database import Database
 from svc.wiring.open_store import open_store
 

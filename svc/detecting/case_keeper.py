@@ -18,9 +18,13 @@ import attrs
 import trio
 
 from protocol.detection import RULE, NotOpened, Triage
-from svc.domain.detect import confirm
-from svc.domain.detect.bucket import Watched
-from svc.domain.detect.join import (
+from svc.domain.detect.detectors.base import MEASURES
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.change_point import Onset
+from svc.domain.detect.engine.slots import slot_at
+from svc.domain.detect.findings import case_rules
+from svc.domain.detect.findings.bucket import Watched
+from svc.domain.detect.findings.case_rules import (
     EXPLAINED_SHARE,
     Candidate,
     cases,
@@ -29,17 +33,13 @@ from svc.domain.detect.join import (
     joined,
     roles,
 )
-from svc.domain.detect.observed import MEASURES
-from svc.domain.detect.onset import Onset
-from svc.domain.detect.slots import slot_at
-from svc.domain.detect.table import DETECTORS
 from svc.domain.quantities import percent
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.casework import CaseworkStore, Standing
-from svc.store.detection.due import DueStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.tallies import TallyStore
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.casework import CaseworkStore, Standing
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.counting.tallies import TallyStore
+from svc.store.detection.judging.due import DueStore
 
 #: The lease of the case keeper stands among those of the detectors.
 NAME: Final = "cases"
@@ -286,8 +286,8 @@ def _withheld(finding: Standing) -> str | None:
     rule = finding.payload.get("rule")
     if rule is None:
         return f"{WITHHELD}{finding.payload.get('withheld', 'it is for information')}."
-    failing = confirm.failing(
-        confirm.Evidence(
+    failing = case_rules.failing(
+        case_rules.Evidence(
             harmful=bool(rule["harmful"]),
             rarer=bool(rule["rarer"]),
             slots=rule["slots"],
@@ -303,7 +303,7 @@ def _withheld(finding: Standing) -> str | None:
     )
     if not failing:
         return None
-    return WITHHELD + "; ".join(confirm.REASONS[condition] for condition in failing) + "."
+    return WITHHELD + "; ".join(case_rules.REASONS[condition] for condition in failing) + "."
 
 
 def _because(finding: Standing) -> str:

@@ -16,17 +16,17 @@ import trio
 
 from protocol.detection import LiveFinding, ReferenceMove
 from protocol.storage import Outage
-from svc.domain.detect.bars import budget_months
-from svc.domain.detect.bucket import Watched
-from svc.domain.detect.detector import Detector
-from svc.store.detection.bucket_states import BucketStates
-from svc.store.detection.due import DueBucket, DueStore, DueWork
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.findings import FindingStore
-from svc.store.detection.judge_evidence import JudgeEvidenceStore
-from svc.store.detection.references import ReferenceStore
-from svc.store.detection.subject_traces import SubjectTraceStore
-from svc.store.detection.tallies import TallyStore
+from svc.domain.detect.detectors.base import Detector
+from svc.domain.detect.engine.bars import budget_months
+from svc.domain.detect.findings.bucket import Watched
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.cases.findings import FindingStore
+from svc.store.detection.cases.references import ReferenceStore
+from svc.store.detection.counting.tallies import TallyStore
+from svc.store.detection.judging.bucket_states import BucketStates
+from svc.store.detection.judging.due import DueBucket, DueStore, DueWork
+from svc.store.detection.judging.judge_evidence import JudgeEvidenceStore
+from svc.store.detection.judging.subject_traces import SubjectTraceStore
 from svc.store.postgres.database import Database
 
 #: How soon a judge comes back when slots are still being counted, or a case is to hear of something first.

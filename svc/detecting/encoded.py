@@ -17,13 +17,13 @@ import attrs
 from protocol.detection import Firing
 from protocol.storage import Outage
 from svc.detecting.detector_runner import SettingsStore
-from svc.domain.detect.detector import Detector
-from svc.domain.detect.encoded import ENCODED
+from svc.domain.detect.detectors.base import Detector
+from svc.domain.detect.detectors.encoded import ENCODED
 from svc.domain.quantities import percent
 from svc.outside.encoder import Encoder, EncoderBusy, Head
 from svc.outside.http import Unreached
-from svc.store.detection.due import DueStore
-from svc.store.detection.encoding import EncodeBatch, EncodeStore
+from svc.store.detection.judging.due import DueStore
+from svc.store.detection.judging.encoding import EncodeBatch, EncodeStore
 
 
 @attrs.define(eq=False)

@@ -16,17 +16,17 @@ import attrs
 
 from protocol.detection import Cause, Detection, Firing, Ref, Sight
 from svc.detecting.detector_runner import DetectorRunner, Scope
-from svc.domain.detect import severity
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.finding_text import instant, moment, subject_of
-from svc.domain.detect.model_change import CHANGED_SHARE, models_of, new_models
-from svc.domain.detect.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
-from svc.domain.detect.slots import SLOTS_PER_DAY
-from svc.domain.detect.tool_error import TOOL_ERROR
+from svc.domain.detect.detectors.model_change import CHANGED_SHARE, models_of, new_models
+from svc.domain.detect.detectors.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
+from svc.domain.detect.detectors.tool_error import TOOL_ERROR
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY
+from svc.domain.detect.findings import severity
+from svc.domain.detect.findings.bucket import BucketState, Watched
+from svc.domain.detect.findings.finding_text import instant, moment, subject_of
 from svc.domain.quantities import counted, percent
-from svc.store.detection.bucket_states import NEWEST
-from svc.store.detection.due import DueBucket, JudgedSubject
-from svc.store.detection.judge_evidence import EXEMPLARS, DetectedEvent
+from svc.store.detection.judging.bucket_states import NEWEST
+from svc.store.detection.judging.due import DueBucket, JudgedSubject
+from svc.store.detection.judging.judge_evidence import EXEMPLARS, DetectedEvent
 
 #: How sure a form of secret is where it was seen, by the measure it is counted under.
 _SECRET_BANDS: Final[Mapping[str, float]] = {"secret_high": severity.SECRET, "secret_low": 0.5}

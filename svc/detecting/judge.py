@@ -18,16 +18,16 @@ import trio
 
 from protocol.detection import Detection, Firing
 from svc.detecting.detector_runner import DetectorRunner, Scope
-from svc.domain.detect import severity
-from svc.domain.detect.axis import UNIT_DOLLARS, bin_of
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.changes import Change
-from svc.domain.detect.finding_text import Told, instant, subject_of, told
-from svc.domain.detect.judging import Judgement, cleared, judge, moved, needs_from
-from svc.domain.detect.observed import MEASURES
-from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
-from svc.store.detection.due import DueBucket, JudgedSubject
-from svc.store.detection.judge_evidence import BASELINE_SLOTS, Breadth, Gather
+from svc.domain.detect.detectors.base import MEASURES
+from svc.domain.detect.engine.axis import UNIT_DOLLARS, bin_of
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
+from svc.domain.detect.findings import severity
+from svc.domain.detect.findings.bucket import BucketState, Watched
+from svc.domain.detect.findings.changes import Change
+from svc.domain.detect.findings.finding_text import Told, instant, subject_of, told
+from svc.domain.detect.findings.judging import Judgement, cleared, judge, moved, needs_from
+from svc.store.detection.judging.due import DueBucket, JudgedSubject
+from svc.store.detection.judging.judge_evidence import BASELINE_SLOTS, Breadth, Gather
 
 #: Pages of evidence that one look gathers of one finding.
 PAGES: Final = 20
@@ -297,7 +297,7 @@ def _dollars(bucket: Watched, change: Change) -> float:
 
 
 def _rule(change: Change, spread: Breadth, end: int, dollars_a_day: float) -> dict[str, Any]:
-    """What the rule weighs, as `svc.domain.detect.confirm.Evidence` has it."""
+    """What the rule weighs, as `detect.findings.case_rules.Evidence` has it."""
     usual = change.usual
     return {
         "harmful": change.direction == "up",

@@ -16,27 +16,26 @@ from typing import Final
 
 import attrs
 
-from actors.analyst import CaseAnalyst
-from actors.tally_updater import TallyUpdater
+from svc.detecting.analyst import CaseAnalyst, RuleReports
 from svc.detecting.case_keeper import AHEAD, ROUND_S, CaseKeeper
 from svc.detecting.detector_runner import DetectorRunner, Stores
 from svc.detecting.encoded import EncodedJudge
 from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
-from svc.domain.detect.detector import Detector
-from svc.domain.detect.encoded import ENCODED
-from svc.domain.detect.table import DETECTORS
+from svc.detecting.tally_updater import TallyUpdater
+from svc.domain.detect.detectors.base import Detector
+from svc.domain.detect.detectors.encoded import ENCODED
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.outside.encoder import Encoder
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.casework import CaseworkStore
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.due import DueStore
-from svc.store.detection.encoding import EncodeStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.rule_reports import RuleReports
-from svc.store.detection.tallies import TallyStore
-from svc.store.detection.tallying import PostgresTallyQueue
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.casework import CaseworkStore
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.counting.tallies import TallyStore
+from svc.store.detection.counting.tallying import PostgresTallyQueue
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.due import DueStore
+from svc.store.detection.judging.encoding import EncodeStore
 from svc.store.postgres.database import Database
 
 #: Does a piece of work and says for how many seconds to rest.

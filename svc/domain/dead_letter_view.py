@@ -13,7 +13,7 @@ import attrs
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, read_protobuf, walk
 from protocol.text import clean_value
-from svc.domain.detect.masking import masked_value
+from svc.domain.detect.secrets.masking import masked_value
 
 SERVICE_CHARS: Final = 100
 

@@ -24,8 +24,8 @@ from actors.roller import RollerTally
 from actors.spool.memory import SpoolState
 from actors.supervision import Board
 from actors.sweeper import SweepTally
-from actors.tally_updater import FAILED
 from actors.tee import TeeTally
+from protocol.detection_rounds import FAILED
 from svc.front.health import Ledger
 from svc.front.otlp.intake import IntakeTally
 from svc.front.otlp.quotas import Quotas

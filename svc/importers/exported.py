@@ -27,7 +27,7 @@ from protocol.otlp.admission import Form
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import open_envelope, read_clean, read_protobuf, walk
 from protocol.text import clean
-from svc.domain.detect.masking import masked_value
+from svc.domain.detect.secrets.masking import masked_value
 from svc.importers.source import (
     Identity,
     ImportPage,

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import attrs
 
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.charts import ChartReads
-from svc.store.detection.inbox import CaseAround, InboxReads
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.inbox import CaseAround, InboxReads
+from svc.store.detection.counting.charts import ChartReads
 from svc.web import case_text, words
 from svc.web.agent_view import AgentView, agent_of
 from svc.web.charts import Chart, ChartFrame, chart

@@ -13,11 +13,11 @@ from typing import Final
 
 import attrs
 
-from svc.domain.detect.axis import LN_RATIO
-from svc.domain.detect.histogram import Histogram
-from svc.domain.detect.slots import SLOT_S, SLOTS_PER_DAY, SLOTS_PER_HOUR, slot_at, slot_start_s
+from svc.domain.detect.engine.axis import LN_RATIO
+from svc.domain.detect.engine.histogram import Histogram
+from svc.domain.detect.engine.slots import SLOT_S, SLOTS_PER_DAY, SLOTS_PER_HOUR, slot_at, slot_start_s
 from svc.domain.quantities import WRITERS, unit_of
-from svc.store.detection.charts import ChartStep, drawn_unit
+from svc.store.detection.counting.charts import ChartStep, drawn_unit
 
 HEIGHT: Final = 120
 #: Room above the highest bar.

@@ -8,7 +8,7 @@ from typing import Final
 
 from protocol.rest.classifiers import BacktestAlarm, BucketShown
 from protocol.rest.query import timestamp
-from svc.store.detection.charts import is_size
+from svc.store.detection.counting.charts import is_size
 from svc.web import words
 from svc.web.filters import Token
 from svc.web.render import query

@@ -12,11 +12,11 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.detect.finding_text import subject_of
-from svc.domain.detect.table import DETECTORS, lacking
-from svc.store.detection.bucket_reports import BucketReports
-from svc.store.detection.detector_health import DetectorHealthStore
-from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.domain.detect.detectors.table import DETECTORS, lacking
+from svc.domain.detect.findings.finding_text import subject_of
+from svc.store.detection.judging.bucket_reports import BucketReports
+from svc.store.detection.judging.detector_health import DetectorHealthStore
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.reads.onboarding import OnboardingReads
 from svc.web.page import Visit
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.detect.finding_text import instant
-from svc.domain.detect.slots import SLOTS_PER_HOUR, slot_at
-from svc.store.detection.charts import ChartReads, is_size, unit_of
-from svc.store.detection.statistic_path import StatisticReads
+from svc.domain.detect.engine.slots import SLOTS_PER_HOUR, slot_at
+from svc.domain.detect.findings.finding_text import instant
+from svc.store.detection.counting.charts import ChartReads, is_size, unit_of
+from svc.store.detection.judging.statistic_path import StatisticReads
 from svc.web import case_text, words
 from svc.web.charts import Chart, ChartFrame, ClimbLine, LogAxis, chart, climb, log_axis
 from svc.web.page import Visit

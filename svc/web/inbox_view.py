@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from svc.store.detection.charts import ChartReads, LineAsked
-from svc.store.detection.inbox import CaseAround, InboxReads
+from svc.store.detection.cases.inbox import CaseAround, InboxReads
+from svc.store.detection.counting.charts import ChartReads, LineAsked
 from svc.web import case_text, words
 from svc.web.charts import ChartFrame, SmallLine, line_frame, small_line
 from svc.web.page import Visit

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from svc.domain.detect import bars
-from svc.domain.detect.bars import GRAIN
-from svc.domain.detect.drift_engine import DriftSettings, judge_drift
-from svc.domain.detect.rate_engine import RateSettings, RateState, judge_rates
-from svc.domain.detect.rate_reference import Gathered, RateReference, reference_of
-from tests.domain.detect.size_traffic import drifted, sizes
-from tests.domain.detect.traffic import (
+from svc.domain.detect.engine import bars
+from svc.domain.detect.engine.bars import GRAIN
+from svc.domain.detect.engine.drift_engine import DriftSettings, judge_drift
+from svc.domain.detect.engine.rate_engine import RateSettings, RateState, judge_rates
+from svc.domain.detect.engine.rate_reference import Gathered, RateReference, reference_of
+from tests.domain.detect.engine.size_traffic import drifted, sizes
+from tests.domain.detect.engine.traffic import (
     DAY,
     HOUR,
     START,

@@ -28,8 +28,8 @@ from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions

@@ -31,7 +31,7 @@ from svc.config.table import read_settings
 from svc.domain.intake import decoder
 from svc.domain.pricing import PriceBook
 from svc.runtime.garbage import collect_seldom
-from svc.store.detection.tallying import PostgresTallyQueue
+from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions

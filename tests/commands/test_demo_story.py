@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from svc.commands.demo_story import StoryTrace, probe, traces_of
-from svc.domain.detect.secret_formats import FORMATS
-from svc.domain.detect.secrets import find_secrets
+from svc.domain.detect.secrets.formats import FORMATS
+from svc.domain.detect.secrets.search import find_secrets
 from tests.service import running
 
 END = datetime(2026, 11, 22, tzinfo=UTC)

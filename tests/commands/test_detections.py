@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protocol.rest.cases import CasePage, CaseWhole, FindingList
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from tests.commands.test_commands import ROOT
 from tests.e2e.mcp import beside
 from tests.front.api.test_buckets import END, counted

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import trio
 
-from actors.analyst import CaseAnalyst
 from svc.config.table import read_settings
-from svc.store.detection.rule_reports import RuleReports
+from svc.detecting.analyst import CaseAnalyst, RuleReports
 from svc.store.postgres.database import Database
 from svc.wiring.open_store import open_store
 from tests.detecting.house import House, replay

@@ -12,17 +12,17 @@ from svc.detecting.case_keeper import CaseKeeper
 from svc.detecting.detector_runner import DetectorRunner, Stores
 from svc.detecting.event_judges import ModelJudge, SecretJudge, SignatureJudge
 from svc.detecting.judge import Judge
-from svc.domain.detect.table import DETECTORS
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.casework import CaseworkStore
-from svc.store.detection.due import JUDGES, DueStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.tallies import TallyStore
-from svc.store.detection.tallying import PostgresTallyQueue
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.casework import CaseworkStore
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.counting.tallies import JUDGES, TallyStore
+from svc.store.detection.counting.tallying import PostgresTallyQueue
+from svc.store.detection.judging.due import DueStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import PostgresTraceStore
-from tests.store.detection.test_tallying import begin, tally_all, write
+from tests.store.detection.counting.test_tallying import begin, tally_all, write
 from tests.store.spans.test_writing import fetch
 
 INTERVAL_S: Final = 60.0

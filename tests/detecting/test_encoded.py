@@ -10,17 +10,17 @@ import pytest
 
 from protocol.storage import Outage
 from svc.detecting.encoded import EncodedJudge
-from svc.domain.detect.encoded import ENCODED
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.encoded import ENCODED
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.outside.encoder import Encoder
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.due import DueStore
-from svc.store.detection.encoding import EncodeStore
-from svc.store.detection.tallying import PostgresTallyQueue
+from svc.store.detection.counting.tallying import PostgresTallyQueue
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.due import DueStore
+from svc.store.detection.judging.encoding import EncodeStore
 from svc.store.postgres.database import Database
 from tests.detecting.house import execute
 from tests.outside.encoder import EncoderService, encoder_service
-from tests.store.detection.test_tallying import begin, settle, tally_all, write
+from tests.store.detection.counting.test_tallying import begin, settle, tally_all, write
 from tests.store.spans.test_writing import NOW, fetch, one
 
 
@@ -134,7 +134,7 @@ async def test_an_encoder_that_is_away_for_long_misses_the_oldest_only(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(store)
-    monkeypatch.setattr("svc.store.detection.encoding.WAITING_TRACES", 1)
+    monkeypatch.setattr("svc.store.detection.judging.encoding.WAITING_TRACES", 1)
     await EncodeStore(store).done(1, "frustration", [], [], NOW)
     left = await fetch(store, "select trace_id from encode_due where detector = 'frustration'")
     assert len(left) == 1

@@ -6,10 +6,9 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from actors.analyst import CaseAnalyst
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.findings import FindingStore
-from svc.store.detection.rule_reports import RuleReports
+from svc.detecting.analyst import CaseAnalyst, RuleReports
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.findings import FindingStore
 from svc.store.postgres.database import Database
 from tests.detecting.house import House, Settings, execute, replay
 from tests.detecting.story import MONDAY, Habits, Story

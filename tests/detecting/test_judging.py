@@ -14,14 +14,14 @@ from protocol.detection import Author
 from svc.detecting.case_keeper import AHEAD
 from svc.detecting.detector_runner import SOON_S
 from svc.detecting.judge import Judge
-from svc.domain.detect.finding_text import _RATES, _SIZES
-from svc.domain.detect.slots import slot_at
-from svc.domain.detect.table import DETECTORS
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.due import DueStore
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.findings import FindingStore
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.slots import slot_at
+from svc.domain.detect.findings.finding_text import _RATES, _SIZES
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.findings import FindingStore
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.due import DueStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served
 from tests.actors.every_await import Strike

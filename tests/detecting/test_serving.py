@@ -16,7 +16,7 @@ from protocol.framing import Frames
 from protocol.storage import Outage
 from svc.detecting.rounds import ROUNDS, Round, RoundContext, Work
 from svc.detecting.serving import KeptRound, keep_rounds
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.store.postgres.database import Address, Database
 
 #: Nothing in these rounds asks for it.

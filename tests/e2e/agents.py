@@ -17,7 +17,7 @@ import httpx2
 
 from protocol.detection import RULE, Cause, Opened, Ref
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.case_findings import CaseFindings
+from svc.store.detection.cases.case_findings import CaseFindings
 from svc.wiring.open_store import Store
 from tests.e2e.hostile import unique
 from tests.e2e.mcp import beside, filled_ids

@@ -16,10 +16,10 @@ from protocol.detection import CaseMoved, Cause, Opened, Ref, Triage
 from protocol.rest.query import timestamp
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.rca import RcaStore
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.rca.reports import RcaStore
 from svc.wiring.open_store import Store, open_store
 from tests import wire
 from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans

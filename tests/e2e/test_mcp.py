@@ -15,7 +15,7 @@ from protocol.rest.query import timestamp
 from svc.front.mcp.redaction import HIDDEN, redacted
 from svc.front.mcp.tools import TOOLS, Tool
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.evidence import EVIDENCE_ORDER
+from svc.store.detection.cases.evidence import EVIDENCE_ORDER
 from svc.store.postgres.database import Connection
 from svc.store.postgres.keyset import Keyset
 from svc.store.reads.spans import NEWEST_SPANS

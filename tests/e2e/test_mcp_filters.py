@@ -14,7 +14,7 @@ import pytest
 from protocol.detection import Cause, Firing, Ref
 from protocol.rest.query import timestamp
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.firings import ClassifierEventStore
+from svc.store.detection.cases.firings import ClassifierEventStore
 from svc.store.postgres.database import Connection
 from svc.wiring.open_store import Store
 from tests import wire

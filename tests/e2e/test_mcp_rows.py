@@ -19,8 +19,8 @@ from svc.domain.attributes.conventions import CONVENTION_FIELDS
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import TOOLS, BadArguments, catalogue
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.wiring.open_store import Store

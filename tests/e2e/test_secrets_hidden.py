@@ -9,7 +9,7 @@ import pytest
 
 from svc.front.mcp.tools import TOOLS
 from tests import wire
-from tests.domain.detect.test_secrets import B64, POSITIVES, checked, some
+from tests.domain.detect.secrets.test_secrets import B64, POSITIVES, checked, some
 from tests.e2e.hostile import client, minted, post, trace_id, unharmed, unique, wait_for_spans
 from tests.e2e.mcp import TODAY, asked, call
 from tests.service import Service

@@ -19,7 +19,7 @@ import msgspec
 from protocol.compiled import MODULES
 from protocol.otlp.reading import open_envelope
 from protocol.storage import Batch
-from svc.domain.detect.settled_trace import SpanTexts, texts_of
+from svc.domain.detect.detectors.settled_trace import SpanTexts, texts_of
 from svc.domain.exporters import Observations
 from svc.domain.intake import StoredSpan, decoder
 from svc.domain.payload import payload_of

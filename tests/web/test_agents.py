@@ -15,7 +15,7 @@ from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.reads import RunReads
 from svc.store.agents.runs import PostgresRunStore
 from svc.store.agents.settings import AgentSettingStore
-from svc.store.detection.rca import RcaStore
+from svc.store.detection.rca.reports import RcaStore
 from tests.front.people import Replica
 from tests.store.agents.pressing import claimed
 from tests.store.agents.test_runs import POSITIVE, REPORT

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from svc.runtime.clock import now
-from svc.store.detection.charts import ChartStep
+from svc.store.detection.counting.charts import ChartStep
 from svc.store.postgres.database import Database
 from svc.web.case_text import ToldReport, legible
 from svc.web.charts import ChartFrame, chart, small_line

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from protocol.detection import RULE, Triage
-from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.runtime.clock import now
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Connection, Database
 from svc.web import case_text
 from tests.front.people import Replica
+from tests.store.detection.counting.test_tallying import begin
 from tests.store.detection.detecting import fire, opened, seen
-from tests.store.detection.test_tallying import begin
 from tests.web.test_pages import HOSTILE, fill, heading
 from tests.web.visitor import BASE, Seen, Visitor
 

@@ -20,7 +20,7 @@ import jsonschema_rs
 
 from protocol.agents import RunKind
 from svc.domain.agents.schemas import SCHEMAS, SUMMARY_CHARS
-from svc.domain.detect.secrets import masked
+from svc.domain.detect.secrets.search import masked
 
 #: Faults that are reported at once.
 FAULTS_TOLD: Final = 8

@@ -15,7 +15,7 @@ import msgspec
 from protocol.agents import RunKind, RunLimits
 from svc.domain.agents.answers import ids_in
 from svc.domain.agents.schemas import SCHEMAS
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 
 _ALWAYS: Final = """
 You look into one question about one project of an LLM application, with tools that read its traces.

@@ -18,7 +18,7 @@ from protocol.otlp.reading import WireSpan
 from protocol.text import clean
 from svc.domain.attributes.conventions import CONVENTIONS, KEY_CHARS, METADATA, canonical
 from svc.domain.attributes.reading import METADATA_OBJECT, metadata_of
-from svc.domain.detect.secrets import may_hold_secrets
+from svc.domain.detect.secrets.search import may_hold_secrets
 from svc.domain.dialects import is_read
 
 #: Spans of a project that are looked into between two rounds, and then one in so many.

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from svc.domain.detect import beta
-from svc.domain.detect.from_birth import TOLERATED, ln_evidence, ln_threshold, surely_high
+from svc.domain.detect.engine import beta
+from svc.domain.detect.engine.from_birth import TOLERATED, ln_evidence, ln_threshold, surely_high
 from svc.domain.first_look.facts import (
     Fact,
     FirstLook,

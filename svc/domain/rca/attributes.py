@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.otlp.reading import WireSpan
-from svc.domain.detect.observed import OTHER, SITE, MeasureName
+from svc.domain.detect.detectors.base import OTHER, SITE, MeasureName
 from svc.domain.dialects import read
 from svc.domain.messages import normal
 from svc.domain.rca.cohort import JOINED, TENANT, AttributeName, Mark

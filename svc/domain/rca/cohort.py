@@ -13,7 +13,7 @@ from typing import Final, Literal
 import attrs
 
 from protocol.detection import EvidenceRole
-from svc.domain.detect.slots import SLOTS_PER_HOUR
+from svc.domain.detect.engine.slots import SLOTS_PER_HOUR
 
 #: The classes of attributes: who asks, how the application is defined, who answers, what runs.
 Group = Literal["who", "definition", "model", "release"]

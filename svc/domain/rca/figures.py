@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from svc.domain.detect.slots import slot_start_s
+from svc.domain.detect.engine.slots import slot_start_s
 from svc.domain.quantities import percent
 from svc.domain.span import EPOCH
 

@@ -28,15 +28,15 @@ from protocol.rest.classifiers import (
     BucketsQuery,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.bucket import Watched
-from svc.domain.detect.changes import Change
-from svc.domain.detect.finding_text import instant
+from svc.domain.detect.findings.bucket import Watched
+from svc.domain.detect.findings.changes import Change
+from svc.domain.detect.findings.finding_text import instant
 from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call
-from svc.store.detection.backtest import ALARMS, BacktestStore
-from svc.store.detection.bucket_reports import BucketReported, BucketReports
-from svc.store.detection.detector_settings import DetectorSettingStore, tuned
+from svc.store.detection.judging.backtest import ALARMS, BacktestStore
+from svc.store.detection.judging.bucket_reports import BucketReported, BucketReports
+from svc.store.detection.judging.detector_settings import DetectorSettingStore, tuned
 from svc.store.postgres.keyset import Keyset
 
 _BUCKETS: Final = Keyset("buckets", (("measure", "text"), ("subject", "text")))

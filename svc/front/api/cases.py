@@ -41,9 +41,9 @@ from svc.front.api.classifier_reads import named
 from svc.front.api.findings import told_by
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.rca import RcaStore
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.rca.reports import RcaStore
 
 _CASES: Final = PROJECT + "/cases"
 _CASE: Final = _CASES + "/{caseId}"

@@ -20,17 +20,17 @@ from protocol.rest.classifiers import (
     RatesQuery,
     ToolErrorRates,
 )
-from svc.domain.detect.axis import UNIT_MS
-from svc.domain.detect.observed import MEASURES, MeasureName
-from svc.domain.detect.slots import SLOTS_PER_DAY, day_start, slot_at
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.base import MEASURES, MeasureName
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.axis import UNIT_MS
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, day_start, slot_at
 from svc.domain.values import identifier
 from svc.front.api.classifiers import CLASSIFIER, CLASSIFIERS, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.firing_reads import FiringFilter, FiringReads
-from svc.store.detection.tally_sums import TallySums
+from svc.store.detection.cases.firing_reads import FiringFilter, FiringReads
+from svc.store.detection.counting.tally_sums import TallySums
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 
 
 async def get_daily(call: Call[None]) -> dict[str, Any]:

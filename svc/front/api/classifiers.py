@@ -21,14 +21,14 @@ from protocol.rest.classifiers import (
     TuningShown,
 )
 from protocol.rest.query import timestamp
-from svc.domain.detect.detector import Detector
-from svc.domain.detect.finding_text import instant
-from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.detectors.base import Detector
+from svc.domain.detect.detectors.table import DETECTORS, lacking
+from svc.domain.detect.findings.finding_text import instant
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.detection.bucket_reports import BucketReports
-from svc.store.detection.detector_health import DetectorHealth, DetectorHealthStore
-from svc.store.detection.detector_settings import DetectorSetting, DetectorSettingStore
+from svc.store.detection.judging.bucket_reports import BucketReports
+from svc.store.detection.judging.detector_health import DetectorHealth, DetectorHealthStore
+from svc.store.detection.judging.detector_settings import DetectorSetting, DetectorSettingStore
 
 CLASSIFIERS: Final = PROJECT + "/classifiers"
 CLASSIFIER: Final = CLASSIFIERS + "/{classifierId}"

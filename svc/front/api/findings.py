@@ -37,10 +37,10 @@ from protocol.text import clean
 from svc.front.api.classifier_reads import named
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.findings import FindingStore
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.cases.findings import FindingStore
 
 _FINDINGS: Final = PROJECT + "/findings"
 _FINDING: Final = _FINDINGS + "/{findingId}"

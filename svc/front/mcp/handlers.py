@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from protocol.release import release
 from svc.domain.datasets import EVENT_TIME, SPANS, Dataset
-from svc.domain.detect.table import DETECTORS, lacking
+from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
 from svc.front.mcp.cut import with_places

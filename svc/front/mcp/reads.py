@@ -9,10 +9,10 @@ import attrs
 
 from svc.front.mcp.cut import KEPT_BYTES
 from svc.store.agents.reads import RunReads
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.detector_settings import DetectorSettingStore
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.findings import FindingStore
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.findings import FindingStore
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Database
 from svc.store.reads.call_sites import CallSiteReads

@@ -15,8 +15,8 @@ import msgspec
 from protocol.agents import RunLease
 from protocol.detection import EVIDENCE_ROLES
 from svc.store.accounts.integrations import Integration, IntegrationStore
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.findings import FindingStore
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.findings import FindingStore
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 #: References of a finding that its claim names.

@@ -19,10 +19,10 @@ import msgspec
 from protocol.agents import ATTEMPTS, FAILURE_CHARS, RunKind, RunLease, Spent, pause_s
 from protocol.detection import Author, FindingRefusal, Triage
 from svc.store.accounts.audit import record
-from svc.store.detection.case_findings import opened_in
-from svc.store.detection.finding_states import ruled_in
-from svc.store.detection.rca import ended_in
-from svc.store.detection.trail import take_turn
+from svc.store.detection.cases.case_findings import opened_in
+from svc.store.detection.cases.finding_states import ruled_in
+from svc.store.detection.cases.trail import take_turn
+from svc.store.detection.rca.reports import ended_in
 from svc.store.postgres.database import Connection, Database
 
 #: Who an agent is in trails and rulings, by what it does.

@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.agents import EVENTS_KEPT, RUN_KINDS
 from svc.store.agents.settings import settings_of
-from svc.store.detection.rca import reports_in
+from svc.store.detection.cases.cases import reports_in
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset

@@ -4,7 +4,7 @@ Owns the tables `agent_run` and `agent_event`, but for the end of a run, which i
 the command line and automatic triage press; a launcher in each replica claims. A run that somebody holds is
 theirs while their token stands in its row; whoever lost it changes nothing any more.
 
-Ordering: a press takes its project's turn (`svc.store.detection.trail`), then the run, then what it is about.
+Ordering: a press takes its project's turn (`detection.cases.trail`), then the run, then what it is about.
 A claim looks into all projects, so it locks one run that nobody else is claiming, then the day's budget of
 its project. Leases are told by the database's clock, the only one that all replicas share.
 """
@@ -42,8 +42,8 @@ from svc.store.accounts.audit import SYSTEM
 from svc.store.accounts.keys import revoked_in
 from svc.store.agents.claiming import FREE, RunOver, claimed_in, set_status
 from svc.store.agents.outcomes import end_in, held_in
-from svc.store.detection.rca import started_in
-from svc.store.detection.trail import audit, take_turn
+from svc.store.detection.cases.trail import audit, take_turn
+from svc.store.detection.rca.reports import started_in
 from svc.store.postgres.database import Connection, Database
 
 CHANNEL: Final = "svc_agents"

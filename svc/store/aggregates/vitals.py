@@ -16,7 +16,7 @@ from typing import Final, Literal
 import attrs
 
 from svc.domain.datasets import SPANS, Dataset
-from svc.domain.detect.axis import BINS, LN_RATIO
+from svc.domain.detect.engine.axis import BINS, LN_RATIO
 from svc.store.postgres.database import Connection
 
 What = Literal["sites", "models", "tools"]

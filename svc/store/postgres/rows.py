@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from protocol.rest.query import timestamp
-from svc.domain.detect.masking import masked_head
+from svc.domain.detect.secrets.masking import masked_head
 from svc.domain.messages import PREVIEW_CHARS
 from svc.domain.rollup import MODEL_CALLS
 from svc.domain.span import TOKEN_BUCKETS
@@ -123,7 +123,7 @@ def latency_ms(started_at: datetime, ended_at: datetime | None) -> float | None:
 
 
 def printed(row: Any, column: str) -> Any:
-    """One column, ready for JSON; in what somebody said secrets are hidden (`svc.domain.detect.masking`)."""
+    """One column, ready for JSON; secrets in what somebody said are hidden (`detect.secrets.masking`)."""
     value = row[column]
     return masked_head(value, _SAID[column]) if value and column in _SAID else plain(value)
 

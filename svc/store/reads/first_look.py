@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Slow
-from svc.domain.detect.observed import TOOL, tool
+from svc.domain.detect.detectors.base import TOOL, tool
 from svc.domain.first_look.facts import (
     Example,
     FirstLook,
@@ -31,7 +31,7 @@ from svc.domain.messages import PREVIEW_CHARS
 from svc.domain.rollup import MODEL_CALLS
 from svc.store.aggregates.models import CALLS
 from svc.store.aggregates.models import TOKENS as CALL_TOKENS
-from svc.store.detection.bucket_states import STATES_READ, BucketStates
+from svc.store.detection.judging.bucket_states import STATES_READ, BucketStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY
 from svc.store.postgres.rows import latency_ms, printed

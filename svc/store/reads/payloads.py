@@ -21,7 +21,7 @@ from protocol.inflate import Unreadable
 from protocol.otlp.reading import open_envelope
 from protocol.rest.query import jsonable
 from protocol.text import clean_value
-from svc.domain.detect.masking import masked_value
+from svc.domain.detect.secrets.masking import masked_value
 from svc.domain.envelope_size import fields_within
 from svc.domain.payload import payload_of
 from svc.store.postgres.rows import PREVIEWS

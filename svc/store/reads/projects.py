@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.detect.observed import SITE
+from svc.domain.detect.detectors.base import SITE
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Tables that stay small, whose rows are counted, by the name of the count.

@@ -14,8 +14,8 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.calendar import hour_of
-from svc.domain.detect.axis import UNIT_MS
-from svc.domain.detect.histogram import Histogram
+from svc.domain.detect.engine.axis import UNIT_MS
+from svc.domain.detect.engine.histogram import Histogram
 from svc.store.aggregates.cubes import Covered, covered_since
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import Connection, Database

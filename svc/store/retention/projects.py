@@ -19,7 +19,7 @@ from protocol.storage import Freed
 from svc.domain.retention import Cutoffs
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
-from svc.store.detection.tidying import let_go
+from svc.store.detection.counting.tidying import let_go
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
 from svc.store.retention.future import future

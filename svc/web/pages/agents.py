@@ -10,8 +10,8 @@ import msgspec
 from protocol.refusals import NO_SUCH_CASE, NO_SUCH_FINDING, Refusal, Refused
 from svc.front.api import agents as api
 from svc.store.agents.reads import RunReads
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.findings import FindingStore
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.findings import FindingStore
 from svc.web.agent_view import agent_of
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit

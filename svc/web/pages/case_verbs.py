@@ -19,8 +19,8 @@ from protocol.rest.cases import CaseReason, MuteCase
 from protocol.rest.query import timestamp
 from svc.front.api import cases as api
 from svc.front.api.findings import told_by
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.cases import CaseStore
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.cases import CaseStore
 from svc.web.case_view import MUTES
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit

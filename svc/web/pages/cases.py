@@ -6,7 +6,7 @@ from typing import Final, cast, get_args
 
 from protocol.detection import CaseState
 from protocol.refusals import NO_SUCH_CASE, Refusal
-from svc.store.detection.cases import CaseStore
+from svc.store.detection.cases.cases import CaseStore
 from svc.web.case_view import MUTES, view_of
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.pages.triage import done

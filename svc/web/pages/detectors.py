@@ -23,7 +23,7 @@ from protocol.rest.classifiers import (
 )
 from svc.front.api import buckets as bucket_api
 from svc.front.api import classifiers as api
-from svc.store.detection.bucket_reports import BucketReports
+from svc.store.detection.judging.bucket_reports import BucketReports
 from svc.web import case_text, words
 from svc.web.detector_text import STATES, TUNABLES, name_of, traces_of, why
 from svc.web.forms import asked

@@ -16,9 +16,9 @@ from protocol.detection import EvidenceRole
 from protocol.refusals import BAD_REQUEST, NO_SUCH_FINDING, Refusal, Refused
 from protocol.rest.cases import FindingResolution
 from svc.front.api import findings as api
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.findings import FindingStore
-from svc.store.detection.inbox import InboxReads
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.findings import FindingStore
+from svc.store.detection.cases.inbox import InboxReads
 from svc.web import case_text, words
 from svc.web.agent_view import agent_of
 from svc.web.finding_view import climb_of, drawn_of, marks_of

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from protocol.refusals import NOT_FOUND, Refusal
-from svc.store.detection.inbox import InboxReads
+from svc.store.detection.cases.inbox import InboxReads
 from svc.web import case_text
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 

@@ -24,7 +24,7 @@ from protocol.rest.alerts import (
 from protocol.rest.query import timestamp
 from svc.domain.alerts.params import BadParams
 from svc.domain.alerts.words import DAYS
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.front.api import alert_channels, alert_rules
 from svc.web.alert_view import (
     BOUNDS,

@@ -10,8 +10,8 @@ from typing import Any, Final, cast, get_args
 
 from protocol.detection import CaseState
 from protocol.refusals import BAD_REQUEST, Refusal
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.inbox import InboxReads
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.inbox import InboxReads
 from svc.web import case_text, words
 from svc.web.case_view import MUTES, view_of
 from svc.web.detector_text import learned

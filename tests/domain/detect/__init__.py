@@ -1,1 +1,1 @@
-"""The statistics of the detectors: laws, nulls and changes, all on simulated traffic with fixed seeds."""
+"""Laws of the rules of detection, room by room as the code has them."""

@@ -10,15 +10,15 @@ import trio
 
 from protocol.detection import Cause
 from protocol.rest.classifiers import BacktestShown, BucketPage
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.judging import judge_rate
-from svc.domain.detect.rate_engine import RateSettings
-from svc.domain.detect.slots import SLOTS_PER_DAY, slot_at
+from svc.domain.detect.engine.rate_engine import RateSettings
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
+from svc.domain.detect.findings.bucket import BucketState, Watched
+from svc.domain.detect.findings.judging import judge_rate
 from svc.front.api import buckets
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.bucket_states import write_state
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.tallies import TallyStore
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.counting.tallies import TallyStore
+from svc.store.detection.judging.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from tests.front.api.test_cases import documented
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica

@@ -12,7 +12,7 @@ import pytest
 from protocol.detection import Ref
 from protocol.rest.cases import CasePage, CaseWhole, EvidencePage, FindingList, FindingWhole
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.rca import RcaStore
+from svc.store.detection.rca.reports import RcaStore
 from svc.store.postgres.database import Database
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica
 from tests.store.detection.detecting import AGENT, confirm, execute, fire, opened, seen

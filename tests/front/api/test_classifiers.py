@@ -20,18 +20,18 @@ from protocol.rest.classifiers import (
     ToolErrorRates,
     TuningShown,
 )
-from svc.domain.detect.bucket import BucketState
-from svc.domain.detect.rate_engine import RateState
-from svc.domain.detect.rate_reference import Gathered, reference_of
-from svc.domain.detect.slots import SLOTS_PER_DAY
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.domain.detect.engine.rate_engine import RateState
+from svc.domain.detect.engine.rate_reference import Gathered, reference_of
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY
+from svc.domain.detect.findings.bucket import BucketState
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.firings import ClassifierEventStore
+from svc.store.detection.cases.firings import ClassifierEventStore
 from svc.store.postgres.database import Database
 from tests.front.api.test_cases import documented
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica
+from tests.store.detection.counting.test_tallying import settle, story, tally_all, write
 from tests.store.detection.detecting import execute, fire, seen
-from tests.store.detection.test_tallying import settle, story, tally_all, write
 from tests.store.spans.test_writing import NOW, fetch
 
 CLASSIFIERS = PROJECT + "/classifiers"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from svc.domain.detect.table import DETECTORS
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.front.mcp import arguments, handlers
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.texts import DESCRIPTIONS, instructions
-from svc.store.detection.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
-from tests.store.detection.test_tallying import begin, settle, story, tally_all, write
+from tests.store.detection.counting.test_tallying import begin, settle, story, tally_all, write
 
 ALWAYS = [name for name, detector in DETECTORS.items() if detector.needs is None]
 

@@ -29,9 +29,9 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.reads import RunReads
 from svc.store.agents.runs import PostgresRunStore
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.findings import FindingStore
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.cases.findings import FindingStore
 from svc.store.postgres.database import Database
 from svc.store.retention.projects import sweep_project
 from tests.store.agents.pressing import claimed, holder_dies, pressed, run_of, set_agents, time_passes

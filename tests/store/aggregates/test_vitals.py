@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from svc.domain.calendar import hour_of
-from svc.domain.detect.axis import UNIT_MS, bin_of
+from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import MOST_SUBJECTS, SOURCES, What

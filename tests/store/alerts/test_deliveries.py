@@ -20,7 +20,7 @@ from svc.domain.retention import Cutoffs
 from svc.store.accounts.audit import AuditStore
 from svc.store.alerts.channels import AlertChannelStore
 from svc.store.alerts.deliveries import CHANNEL_REST_MOST_S, CHANNEL_REST_S, PostgresDeliveryStore
-from svc.store.detection.case_states import CaseStates
+from svc.store.detection.cases.case_states import CaseStates
 from svc.store.postgres.database import Database
 from svc.store.retention.projects import sweep_project
 from tests.store.alerts.telling import (

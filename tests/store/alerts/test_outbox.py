@@ -15,8 +15,8 @@ from svc.store.alerts.channels import AlertChannelStore
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.gathering import GatheringStore
 from svc.store.alerts.rules import AlertRuleStore
-from svc.store.detection.case_findings import opened_in
-from svc.store.detection.case_states import CaseStates
+from svc.store.detection.cases.case_findings import opened_in
+from svc.store.detection.cases.case_states import CaseStates
 from svc.store.postgres.database import Connection, Database
 from tests.store.alerts.telling import (
     channel,

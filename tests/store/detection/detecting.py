@@ -10,8 +10,8 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import RULE, Author, Cause, Detection, Opened, Ref, Ruled, Triage
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.postgres.database import Connection, Database
 from tests.store.spans.test_writing import NOW
 

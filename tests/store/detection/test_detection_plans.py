@@ -11,15 +11,15 @@ from uuid import UUID
 import pytest
 
 from protocol.detection import RULE, Cause, Ref
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.finding_states import FindingStates
-from svc.store.detection.findings import FindingStore
-from svc.store.detection.inbox import InboxReads
-from svc.store.detection.rca import RcaStore
-from svc.store.detection.references import ReferenceStore
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.cases.findings import FindingStore
+from svc.store.detection.cases.inbox import InboxReads
+from svc.store.detection.cases.references import ReferenceStore
+from svc.store.detection.rca.reports import RcaStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from tests.conftest import filled_once

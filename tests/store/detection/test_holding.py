@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from svc.domain.detect.table import DETECTORS
-from svc.store.detection.due import DueStore
+from svc.domain.detect.detectors.table import DETECTORS
+from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.detection.holding import give_up_all
-from svc.store.detection.rca import RcaStore
-from svc.store.detection.tallying import PostgresTallyQueue
+from svc.store.detection.judging.due import DueStore
+from svc.store.detection.rca.reports import RcaStore
 from svc.store.postgres.database import Database
+from tests.store.detection.counting.test_tallying import PROJECT, begin, settle, story, write
 from tests.store.detection.detecting import RULE, execute, opened, seen
-from tests.store.detection.test_tallying import PROJECT, begin, settle, story, write
 from tests.store.spans.test_writing import NOW
 
 

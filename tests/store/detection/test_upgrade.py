@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from protocol.detection import RULE, Opened
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.cases import CaseStore
-from svc.store.detection.findings import FindingStore
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.cases.findings import FindingStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.migrate import migrate
 from tests.store.detection.detecting import LATER, execute, fire, seen

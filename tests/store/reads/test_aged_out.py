@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from protocol.rest.query import jsonable
-from svc.store.detection.inbox import InboxReads
+from svc.store.detection.cases.inbox import InboxReads
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.exporting import ExportReads

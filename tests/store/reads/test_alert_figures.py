@@ -17,7 +17,7 @@ from protocol.samples import SAMPLES_KEPT, BackupSample, DiskSample
 from svc.domain.alerts.metric import HourFigures
 from svc.domain.alerts.params import MetricParams, kept_params, read_params
 from svc.domain.calendar import hour_of
-from svc.domain.detect.axis import UNIT_MS, bin_of
+from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import SOURCES
 from svc.store.alerts.watching import WatchStore

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from protocol.storage import Slow
-from svc.domain.detect.bucket import BucketState, Watched
-from svc.domain.detect.rate_engine import RateState
-from svc.domain.detect.rate_reference import Gathered, reference_of
+from svc.domain.detect.engine.rate_engine import RateState
+from svc.domain.detect.engine.rate_reference import Gathered, reference_of
+from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.first_look.facts import Fact, FirstLook
 from svc.domain.first_look.text import as_json
-from svc.store.detection.bucket_states import write_state
+from svc.store.detection.judging.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads import first_look
 from svc.store.reads.first_look import TRACES, FirstLookReads

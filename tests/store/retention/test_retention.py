@@ -18,10 +18,10 @@ from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.retention import Override, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
-from svc.store.detection.case_findings import CaseFindings
-from svc.store.detection.case_states import CaseStates
-from svc.store.detection.evidence import EvidenceStore
-from svc.store.detection.finding_states import FindingStates
+from svc.store.detection.cases.case_findings import CaseFindings
+from svc.store.detection.cases.case_states import CaseStates
+from svc.store.detection.cases.evidence import EvidenceStore
+from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.query import QueryStore
 from svc.store.reads.sessions import SessionReads

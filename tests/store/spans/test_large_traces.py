@@ -15,7 +15,7 @@ from trio_asyncio import trio_as_aio
 
 from svc.domain.rollup import MOST_TOKENS, TraceRollup, roll_up
 from svc.domain.span import SpanRow, ToolCall
-from svc.store.detection.settled_traces import TRACE_SPANS, due_traces
+from svc.store.detection.counting.settled_traces import TRACE_SPANS, due_traces
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.copying import copy_spans
 from svc.store.spans.large_traces import roll_large

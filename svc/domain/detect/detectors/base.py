@@ -1,0 +1,194 @@
+"""What a detector is, and what it makes: observations of one trace, before anything is counted.
+
+Owns: `Observation`, the closed list `MEASURES` and the names of subjects; `Detector`, a row of the table,
+`Tunable`, and `ObserverContext`, what an observer may know beside the trace. Each detector's file makes a
+`Detector`, `table` lists them. The store tallies observations, the engines judge the sums. Pure; never any
+state, never decides whether anything is wrong.
+
+A rate has one observation for each trace and subject, failed when any of its calls failed: by call, retries
+would make a false alarm of nearly every bucket. A size has one for each value.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final, Literal, Protocol
+
+import attrs
+import msgspec
+
+from svc.domain.detect.detectors.settled_trace import SettledTrace
+from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, bin_of
+from svc.domain.detect.engine.slots import SLOT_S
+from svc.domain.values import identifier
+
+MeasureName = Literal[
+    "tool_error_rate",
+    "tool_duration",
+    "turn_duration",
+    "turn_cost",
+    "malformed_rate",
+    "output_shape",
+    "loop_rate",
+    "cut_rate",
+    "secret_high",
+    "secret_low",
+    "answered_model",
+    "seen_release",
+    "seen_prompt",
+    "seen_tools",
+    "seen_schema",
+]
+
+
+@attrs.frozen
+class Measure:
+    """What is counted under a name. `unit` is the lower end of a size's first bin, None for rates.
+
+    A measure with `details` counts each subject under as many values as it has, up to a bound.
+    """
+
+    unit: float | None = None
+    details: bool = False
+
+
+#: Every measure.
+MEASURES: Final[dict[MeasureName, Measure]] = {
+    "tool_error_rate": Measure(),
+    "tool_duration": Measure(unit=UNIT_MS),
+    "turn_duration": Measure(unit=UNIT_MS),
+    "turn_cost": Measure(unit=UNIT_DOLLARS),
+    "malformed_rate": Measure(),
+    "output_shape": Measure(details=True),
+    "loop_rate": Measure(),
+    "cut_rate": Measure(),
+    "secret_high": Measure(details=True),
+    "secret_low": Measure(details=True),
+    "answered_model": Measure(details=True),
+    "seen_release": Measure(details=True),
+    "seen_prompt": Measure(details=True),
+    "seen_tools": Measure(details=True),
+    "seen_schema": Measure(details=True),
+}
+
+#: A call site of the subject's own, and a tool.
+SITE: Final = "site:"
+TOOL: Final = "tool:"
+#: The detail of what there is no room for under its own.
+OTHER: Final = '["other"]'
+#: Spans that an observation names at most, the first ones by start.
+WITNESSES: Final = 8
+
+#: What one call of a tool does not share with the next: UUIDs, long hexadecimal words, long numbers.
+_CHANGING: Final = re.compile(
+    r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
+    r"|(?<![0-9a-z])(?=[a-f]*[0-9])[0-9a-f]{8,}(?![0-9a-z])"
+    r"|(?<![0-9])[0-9]{4,}(?![0-9])"
+)
+
+
+# A struct: built for every call site and tool of every trace, at a third of what attrs' classes take.
+class Observation(msgspec.Struct, frozen=True, gc=False):
+    """One thing seen of one trace: a unit of a rate, which failed or not, or a value of a size.
+
+    `slot` is that of the first span it speaks of. `witnesses` are the spans that show the failure, at most
+    `WITNESSES`, and `signature` says in a few words what kind it is; both are empty where nothing failed.
+    Values are in milliseconds or US dollars.
+    """
+
+    measure: MeasureName
+    subject: str
+    slot: int
+    failed: bool = False
+    value: float | None = None
+    detail: str = ""
+    witnesses: tuple[bytes, ...] = ()
+    signature: str | None = None
+
+    @property
+    def bin(self) -> int:
+        """The bin of a size, 0 for anything else."""
+        if self.value is None or (unit := MEASURES[self.measure].unit) is None:
+            return 0
+        return bin_of(self.value, unit)
+
+
+def slot_of(moment: datetime) -> int:
+    """The slot that an aware moment lies in."""
+    # As `slot_at` has it.
+    return int(moment.timestamp() // SLOT_S)
+
+
+def site(call_site_id: str) -> str:
+    """The subject of a call site."""
+    return SITE + call_site_id
+
+
+@functools.lru_cache(2048)
+def tool(name: str) -> str:
+    """The subject of a tool, the same over calls and deploys."""
+    return TOOL + (_CHANGING.sub("#", name.strip().lower()) or "unknown")
+
+
+@functools.lru_cache(2048)
+def detail(*parts: str | None) -> str:
+    """Several values as one detail: a JSON array, cut like any identifier."""
+    return identifier(msgspec.json.encode(parts).decode())
+
+
+Grain = Literal["trace", "span", "session"]
+Engine = Literal["rate", "drift", "event"]
+
+
+class Schema(Protocol):
+    """A compiled JSON Schema."""
+
+    def is_valid(self, instance: object) -> bool: ...
+
+
+@attrs.frozen(eq=False)
+class ObserverContext:
+    """What an observer knows beside the trace: what call sites should answer, by id, each schema with a hash
+    of its text; and the key under which secrets are told apart, without which nobody looks for them.
+    """
+
+    schemas: Mapping[str, tuple[str, Schema]] = attrs.field(factory=dict)
+    secret_key: bytes = attrs.field(default=b"", repr=False)
+
+
+@attrs.frozen
+class Tunable:
+    """One thing that people may set: what it is without them, and between which bounds it stays."""
+
+    default: float
+    low: float
+    high: float
+
+    def clamped(self, value: float) -> float:
+        """The value within the bounds."""
+        return min(max(value, self.low), self.high)
+
+
+@attrs.frozen(eq=False)
+class Detector:
+    """One detector.
+
+    `sentence` says to a user what it finds, `grain` what one firing is about, `engine` who judges: the rate
+    engine, the drift engine, or nobody, because one event is enough. `measures` are what is judged, first of
+    all, and `observe` makes the observations of a trace, those of `also` too. `needs` names what the install
+    must have before it can run at all; `unavailable` is what is said without it.
+    """
+
+    name: str
+    sentence: str
+    grain: Grain
+    engine: Engine
+    measures: tuple[MeasureName, ...]
+    observe: Callable[[SettledTrace, ObserverContext], Iterable[Observation]] | None = None
+    also: tuple[MeasureName, ...] = ()
+    tuning: Mapping[str, Tunable] = attrs.field(factory=dict)
+    needs: Literal["encoder"] | None = None
+    unavailable: str | None = None

@@ -1,0 +1,83 @@
+"""The table of detectors: which there are, and what each says of itself.
+
+Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever tallies traces calls it; the
+README, REST, MCP and the pages show the rows. A new detector is one file beside this one and one line here.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import attrs
+
+from svc.domain.detect.detectors import marks
+from svc.domain.detect.detectors.agent_loop import AGENT_LOOP
+from svc.domain.detect.detectors.base import Detector, Observation, ObserverContext
+from svc.domain.detect.detectors.cost_drift import COST_DRIFT
+from svc.domain.detect.detectors.cut_output import CUT_OUTPUT
+from svc.domain.detect.detectors.duration_drift import DURATION_DRIFT
+from svc.domain.detect.detectors.encoded import FRUSTRATION, GROUNDEDNESS
+from svc.domain.detect.detectors.malformed_output import MALFORMED_OUTPUT
+from svc.domain.detect.detectors.model_change import MODEL_CHANGE
+from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
+from svc.domain.detect.detectors.secret_leak import SECRET_LEAK
+from svc.domain.detect.detectors.settled_trace import SettledTrace
+from svc.domain.detect.detectors.tool_error import TOOL_ERROR
+
+DETECTORS: Final[Mapping[str, Detector]] = {
+    detector.name: detector
+    for detector in (
+        TOOL_ERROR,
+        DURATION_DRIFT,
+        COST_DRIFT,
+        SECRET_LEAK,
+        MALFORMED_OUTPUT,
+        AGENT_LOOP,
+        CUT_OUTPUT,
+        NEW_SIGNATURE,
+        MODEL_CHANGE,
+        FRUSTRATION,
+        GROUNDEDNESS,
+    )
+}
+
+
+@attrs.frozen(eq=False)
+class Observed:
+    """What was seen of one trace, and the detectors that could not look at it, each with the error's type."""
+
+    observations: tuple[Observation, ...]
+    failed: Mapping[str, str]
+
+
+def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
+    """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
+    observations: list[Observation] = list(marks.observe(trace))
+    failed: dict[str, str] = {}
+    for detector in DETECTORS.values():
+        if detector.observe is None:
+            continue
+        try:
+            observations += tuple(detector.observe(trace, context))
+        except Exception as error:  # what one detector cannot stand must not cost the others their sight
+            failed[detector.name] = type(error).__name__
+    return Observed(tuple(observations), failed)
+
+
+def lacking(detector: Detector, installed: Collection[str]) -> str | None:
+    """Why a detector cannot run where this is installed; None when it can."""
+    if detector.needs is not None and detector.needs not in installed:
+        return detector.unavailable
+    return None
+
+
+def detectors_table() -> str:
+    """The table as the documentation shows it."""
+    rows = [
+        f"| `{detector.name}` | {detector.sentence} | {detector.grain} |"
+        + (f" {detector.unavailable} |" if detector.unavailable else " always |")
+        for detector in DETECTORS.values()
+    ]
+    return "\n".join(("| Detector | What it finds | Fires on a | Runs |", "|---|---|---|---|", *rows))

@@ -1,0 +1,1 @@
+"""Laws of what detectors see of a trace."""

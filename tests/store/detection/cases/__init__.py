@@ -1,0 +1,1 @@
+"""Laws of findings and cases as they are stored."""

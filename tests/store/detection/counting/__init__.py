@@ -1,0 +1,1 @@
+"""Laws of counting: each settled trace once, whatever happens."""

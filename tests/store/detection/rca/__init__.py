@@ -1,0 +1,1 @@
+"""Laws of root-cause analysis as it is stored."""
