@@ -25,7 +25,7 @@ from protocol.storage import Outage
 from svc.commands.finding import Finding
 from svc.commands.own_service import asking, own_url
 from svc.commands.place import named_project
-from svc.commands.report import print_report
+from svc.commands.report import print_attributes, print_report
 from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
@@ -41,6 +41,7 @@ from svc.store.postgres.embedded.cluster import MAJOR, EmbeddedServerError, majo
 from svc.store.postgres.embedded.majors import older_data
 from svc.store.postgres.embedded.postmaster import read_postmaster
 from svc.store.postgres.migrate import SchemaDiffers, SchemaTooNew, migrations, steps_ahead
+from svc.store.reads.attributes import AttributeReads
 from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
 from svc.wiring.open_store import open_store, replica_address, served_address
@@ -76,6 +77,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         print_report(await ExporterStore(store.database).report(project.id, now(), arguments.days))
+        print_attributes(await AttributeReads(store.database).fields(project.id))
     return 0
 
 

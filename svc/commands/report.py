@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans, Share
-from svc.domain.quantities import percent
+from svc.domain.quantities import counted, percent
+from svc.store.reads.attributes import AttributeField
 
 _MOST_KEYS = 12
 
@@ -24,6 +27,23 @@ def print_report(report: IngestReport) -> None:
         ("dead letters", report.dead_lettered),
     ):
         _print_refused(title, refused)
+
+
+def print_attributes(fields: Sequence[AttributeField]) -> None:
+    """Print what spans can be asked by, and what is no field and why."""
+    active = [field for field in fields if field.values and field.state in ("convention", "promoted")]
+    others = [field for field in fields if field.state in ("seen", "hidden")]
+    if active:
+        print("\nattributes that are fields")
+        for field in active:
+            print(f"  {field.field}, {counted(field.values or 0, 'value')}")
+    if others:
+        print("\nother attributes")
+        for field in others[:_MOST_KEYS]:
+            reason = "hidden" if field.state == "hidden" else field.reason
+            print(f"  {field.field}, {counted(field.spans or 0, 'span')}{f': {reason}' if reason else ''}")
+        if len(others) > _MOST_KEYS:
+            print(f"  and {len(others) - _MOST_KEYS} more")
 
 
 def _exporter(exporter: ExporterReport) -> list[str]:
