@@ -320,7 +320,8 @@ def _calls_in_answer(calls: Sequence[Asked], failures: Mapping[str, Failure]) ->
 
 def name_after_operation(span_name: str) -> str:
     """The tool in `execute_tool search`, `tools/call search` or `search.__call__`, else the span's name."""
-    operation, _, operand = span_name.partition(" ")
+    # The message of a request, as the SDK of MCP names its span.
+    operation, _, operand = span_name.removeprefix("MCP send ").partition(" ")
     tool_name = operand if operand and operation in ("execute_tool", MCP_CALL) else span_name
     # What DSPy's tools are called by.
     return tool_name.removesuffix(".__call__") or _UNNAMED
