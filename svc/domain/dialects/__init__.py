@@ -20,8 +20,9 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.conversation_history import HISTORY_KEY
 from svc.domain.dialects.details import detail_of
 from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader, holding
+from svc.domain.dialects.names import OPERATIONS, read_name
+from svc.domain.dialects.table import ANY_KEY, GENAI, GENERAL, READERS
 from svc.domain.dialects.table import DIALECTS as DIALECTS
-from svc.domain.dialects.table import GENAI, GENERAL, READERS
 from svc.domain.dialects.table import PRECEDENCE as PRECEDENCE
 from svc.domain.values import present, text
 
@@ -67,6 +68,12 @@ _CLAIMS, _DERIVED_RANKS = _turned_round()
 USAGE_PREFIXES: Final = tuple(prefix for dialect in DIALECTS for prefix in dialect.usage_prefixes)
 
 
+#: Keys that no dialect knows and that end so are read by these, given as bits.
+_ENDINGS: Final = tuple(ending for dialect in DIALECTS for ending in dialect.endings)
+_ENDING_BITS: Final = sum(1 << index for index, dialect in enumerate(DIALECTS) if dialect.endings)
+_RAISING_BITS: Final = sum(1 << index for index, dialect in enumerate(DIALECTS) if dialect.raises)
+_GENERAL_BIT: Final = 1 << DIALECTS.index(GENERAL)
+
 _READ: Final = {
     *_CLAIMS,
     *(key for dialect in DIALECTS for key in dialect.instructions),
@@ -81,7 +88,12 @@ _READ_PREFIXES: Final = (
 
 def is_read(key: str) -> bool:
     """Whether any dialect does something with attributes of this key."""
-    return key in _READ or key.startswith(_READ_PREFIXES)
+    return key in _READ or key.startswith(_READ_PREFIXES) or key.endswith(_ENDINGS)
+
+
+def is_usage(key: str) -> bool:
+    """Whether attributes of this key are what the exporter said of usage and cost."""
+    return key.startswith(USAGE_PREFIXES) or (key not in _READ and key.endswith(_ENDINGS))
 
 
 #: What is asked of a payload once its row is stored.
@@ -120,7 +132,9 @@ class Reading(msgspec.Struct, eq=False, gc=False):
 
     def dialects(self) -> tuple[str, ...]:
         """The names of the dialects spoken, general ones left out."""
-        return tuple(dialect.name for dialect in _speakers(self._plan.spoken) if dialect is not GENERAL)
+        return tuple(
+            dialect.name for dialect in _speakers(self._plan.spoken) if dialect not in (ANY_KEY, GENERAL)
+        )
 
     def input_messages(self, span: WireSpan) -> list[Any] | None:
         """What the model was given, as the first dialect that knows says it."""
@@ -137,6 +151,16 @@ class Reading(msgspec.Struct, eq=False, gc=False):
                 for field, value in dialect.tool_exchange(span):
                     if value is not None:
                         self.found.setdefault(field, value)
+
+    def hear_name(self, span: WireSpan) -> None:
+        """Find what a span is in its scope and name, where its attributes say nothing."""
+        if not self._plan.spoken & ~_GENERAL_BIT and span.name.partition(" ")[0] in OPERATIONS:
+            for field, value in read_name(span):
+                self.found.setdefault(field, value)
+
+    def raises(self) -> bool:
+        """Whether an exception among the events says that the span failed, whatever its status."""
+        return bool(self._plan.spoken & _RAISING_BITS)
 
     def documents(self, span: WireSpan) -> list[Any] | None:
         """What was retrieved, as the first dialect that knows says it. Read side only."""
@@ -197,6 +221,8 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
     claims: dict[Field, list[tuple[str, int, Reader]]] = {}
     for key in keys:
         if (entry := _CLAIMS.get(key)) is None:
+            if key.endswith(_ENDINGS):
+                dialect_bits |= _ENDING_BITS
             continue
         dialect_bits |= entry[0]
         for field, rank, reader in entry[1]:

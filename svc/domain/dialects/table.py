@@ -12,6 +12,7 @@ from typing import Final
 
 from svc.domain.dialects import (
     anthropic_sdk,
+    any_key,
     claude_code,
     genai,
     general,
@@ -20,12 +21,15 @@ from svc.domain.dialects import (
     langfuse,
     langsmith,
     litellm,
+    livekit,
     logfire,
     mlflow,
     openinference,
     openlit,
     openllmetry,
+    pipecat,
     pydantic_ai,
+    spring_ai,
     vercel,
 )
 from svc.domain.dialects.dialect import Dialect, Field, Reader
@@ -41,6 +45,7 @@ VERCEL: Final = vercel.DIALECT
 PYDANTIC_AI: Final = pydantic_ai.DIALECT
 OPENLIT: Final = openlit.DIALECT
 ANTHROPIC_SDK: Final = anthropic_sdk.DIALECT
+ANY_KEY: Final = any_key.DIALECT
 GENERAL: Final = general.DIALECT
 
 #: Every dialect, in the order that holds for each field, and for messages, unless `PRECEDENCE` says
@@ -58,9 +63,13 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     logfire.DIALECT,
     PYDANTIC_AI,
     litellm.DIALECT,
+    spring_ai.DIALECT,
+    pipecat.DIALECT,
+    livekit.DIALECT,
     OPENLIT,
     laminar.DIALECT,
     ANTHROPIC_SDK,
+    ANY_KEY,
     GENERAL,
 )
 
@@ -71,9 +80,10 @@ PRECEDENCE: Final[Mapping[Field, tuple[Dialect, ...]]] = {
     "user_id": (GENERAL,),
     # An agent's own name says more than the node of a graph, and both more than a function.
     "named": (GENAI, OPENINFERENCE, PYDANTIC_AI, VERCEL, OPENLLMETRY),
-    # Some of those that speak GenAI mean something else by its keys and correct them.
-    "input_tokens": (LANGFUSE, OPENINFERENCE, CLAUDE_CODE, OPENLIT, ANTHROPIC_SDK),
-    "output_tokens": (LANGFUSE, OPENINFERENCE, CLAUDE_CODE, GOOGLE_ADK, ANTHROPIC_SDK),
+    # Some of those that speak GenAI mean something else by its keys and correct them; a provider's own object
+    # corrects totals that agree with it in all but their parts.
+    "input_tokens": (ANY_KEY, LANGFUSE, OPENINFERENCE, CLAUDE_CODE, OPENLIT, ANTHROPIC_SDK),
+    "output_tokens": (ANY_KEY, LANGFUSE, OPENINFERENCE, CLAUDE_CODE, GOOGLE_ADK, ANTHROPIC_SDK),
     "tool_arguments": (GENAI,),
     "tool_result": (GENAI,),
     # pydantic-ai's answer is what the run returned; `output.value` beside it is a wrapper's.
