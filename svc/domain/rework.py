@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
+from svc.domain.inherited_models import wants_model, with_model
 from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
 from svc.domain.rollup import roll_up
@@ -90,7 +91,11 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
 
 def remapped(row: SpanRow, span: WireSpan, prices: PriceBook) -> SpanRow:
     """The span as the present mapping and these prices see it, at the time and place it is stored under."""
-    mapped = msgspec.structs.replace(map_span(span, prices), started_at=row.started_at)
+    mapped = map_span(span, prices)
+    if row.provided_model_name is not None and wants_model(mapped, span):
+        # A span above named it.
+        mapped = map_span(with_model(span, row.provided_model_name), prices)
+    mapped = msgspec.structs.replace(mapped, started_at=row.started_at)
     mapped.mark(row.usage_repeats)
     return mapped
 

@@ -72,7 +72,8 @@ USAGE_PREFIXES: Final = tuple(prefix for dialect in DIALECTS for prefix in diale
 _ENDINGS: Final = tuple(ending for dialect in DIALECTS for ending in dialect.endings)
 _ENDING_BITS: Final = sum(1 << index for index, dialect in enumerate(DIALECTS) if dialect.endings)
 _RAISING_BITS: Final = sum(1 << index for index, dialect in enumerate(DIALECTS) if dialect.raises)
-_GENERAL_BIT: Final = 1 << DIALECTS.index(GENERAL)
+#: Whoever speaks these alone says nothing of its kind.
+_SILENT_BITS: Final = 1 << DIALECTS.index(GENERAL) | 1 << DIALECTS.index(ANY_KEY)
 
 _READ: Final = {
     *_CLAIMS,
@@ -154,7 +155,7 @@ class Reading(msgspec.Struct, eq=False, gc=False):
 
     def hear_name(self, span: WireSpan) -> None:
         """Find what a span is in its scope and name, where its attributes say nothing."""
-        if not self._plan.spoken & ~_GENERAL_BIT and span.name.partition(" ")[0] in OPERATIONS:
+        if not self._plan.spoken & ~_SILENT_BITS and span.name.partition(" ")[0] in OPERATIONS:
             for field, value in read_name(span):
                 self.found.setdefault(field, value)
 

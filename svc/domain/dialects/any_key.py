@@ -1,8 +1,9 @@
-"""What stands under keys that no dialect owns: usage objects as a provider wrote them, and the bare `model`.
+"""What stands under keys that no dialect owns: usage objects as a provider wrote them, and bare words.
 
 Owns: keys that end in `usage_metadata` or `.usage` and that no other dialect knows. Called by the table of
 dialects, after all others: it adds what they left out, and corrects a total that leaves out its parts. A bare
-`model` is one only of a span that is known to call one and names none.
+`model` is one only of a span that is known to call one and names none; `conversation.id` is the word of
+pipecat and Codex for a session.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
 
 DIALECT: Final = Dialect(
     name="any_key",
-    title="Any exporter: usage objects, `model`",
-    keys={},
+    title="Any exporter: usage objects, `model`, `conversation.id`",
+    keys={"session_id": ("conversation.id",)},
     derive=derive,
     derives=("request_model", "input_tokens", "output_tokens", *DETAILS),
     marks=("model",),

@@ -1,7 +1,7 @@
 """pipecat, a framework of voice agents, beside the GenAI conventions.
 
-Owns: `conversation.id` and what `input` and `output` mean beside an operation. Called by the table of
-dialects. The two keys are too common to be claimed wherever they stand.
+Owns: what `input` and `output` mean beside an operation. Called by the table of dialects. The two keys are
+too common to be claimed wherever they stand.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def output_messages(span: WireSpan) -> list[Any] | None:
 DIALECT: Final = Dialect(
     name="pipecat",
     title="pipecat",
-    keys={"session_id": ("conversation.id",)},
+    keys={},
     derive=derive,
     derives=("input_value", "output_value"),
     input_messages=input_messages,

@@ -19,6 +19,7 @@ import attrs
 from protocol.operator import OperatorError
 from protocol.otlp.reading import WireSpan
 from svc.domain.datasets import SPANS, TOOL_CALLS
+from svc.domain.inherited_models import inherit_models
 from svc.domain.intake import StoredSpan
 from svc.domain.packing import Parts
 from svc.domain.rework import CHANGEABLE, Totals, differs, totals
@@ -230,6 +231,8 @@ class ReworkStore:
             trace = by_trace[row.trace_id]
             trace.stored.append(row)
             trace.made.append(row if lost else self.remake(row, span))
+        for trace in by_trace.values():
+            inherit_models(trace.made, payloads, self.remake)
         return [trace for trace in by_trace.values() if trace.stored], missing
 
     async def _with_tool_calls(
