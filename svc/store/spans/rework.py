@@ -32,6 +32,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.large_traces import roll_trace
 from svc.store.spans.payloads import read_payloads
+from svc.store.spans.session_calls import drop_calls_run_elsewhere
 from svc.store.spans.sessions import drop_empty_sessions, touch_sessions
 from svc.store.spans.trace_rollups import SPAN_FIELDS
 from svc.store.spans.writing import TOOL_CALL_COLUMNS, tool_call_records
@@ -281,6 +282,8 @@ class ReworkStore:
             if trace.changed:
                 row = {**dict(trace.row.items()), "project_id": self.project_id}
                 await roll_trace(connection, row, now)
+        changed_keys = [(self.project_id, trace.row["trace_id"]) for trace in traces if trace.changed]
+        await drop_calls_run_elsewhere(connection, changed_keys, now)
         await self._move_sessions(connection, [trace for trace in traces if trace.changed])
 
     async def _write_tool_calls(
