@@ -53,7 +53,8 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     attributes = span.attributes
     resource = span.resource.attributes
     reading = read(attributes)
-    reading.hear_name(span)
+    if reading.is_silent():
+        reading.hear_name(span)
     fields = reading.found
     said_in = reading.input_messages(span)
     said_out = reading.output_messages(span)
@@ -220,9 +221,10 @@ def _costs(fields: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostS
         fields.get("output_cost"),
     )
     cache_read, cache_write = fields.get("cache_read_cost"), fields.get("cache_write_cost")
-    exported = (total, input_cost, output_cost, cache_read, cache_write)
-    # A list of prices that was not there says nothing with tokens cost nothing; the book knows better.
-    if not any(exported) and (exported == _NO_COSTS or priced.total_cost):
+    # A cost of nothing may come from a list of prices that was not there; the book knows better.
+    if not (total or input_cost or output_cost or cache_read or cache_write) and (
+        priced.total_cost or (total is input_cost is output_cost is cache_read is cache_write is None)
+    ):
         if priced.total_cost is not None:
             book = (priced.input_cost, priced.output_cost, priced.cache_read_cost, priced.cache_write_cost)
             return (*book, priced.total_cost), "inferred_maker" if priced.by_maker else "inferred"

@@ -33,7 +33,8 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
     """
     attributes = span.attributes
     reading = read(attributes)
-    reading.hear_name(span)
+    if reading.is_silent():
+        reading.hear_name(span)
     # What calls a model and has no kind of its own is no tool and no retrieval.
     kind = kind_of(reading.found, False)
     if _is_tool(kind):

@@ -114,6 +114,7 @@ class _Plan:
     """
 
     spoken: int
+    is_silent: bool
     fields: tuple[tuple[Field, tuple[tuple[str, int, Reader], ...]], ...]
     texts: tuple[tuple[Field, tuple[tuple[str, int, Reader], ...]], ...]
     deriving: tuple[Dialect, ...]
@@ -153,9 +154,13 @@ class Reading(msgspec.Struct, eq=False, gc=False):
                     if value is not None:
                         self.found.setdefault(field, value)
 
+    def is_silent(self) -> bool:
+        """Whether the attributes say nothing of what the span is."""
+        return self._plan.is_silent
+
     def hear_name(self, span: WireSpan) -> None:
-        """Find what a span is in its scope and name, where its attributes say nothing."""
-        if not self._plan.spoken & ~_SILENT_BITS and span.name.partition(" ")[0] in OPERATIONS:
+        """Find what a silent span is in its scope and name."""
+        if span.name.partition(" ")[0] in OPERATIONS:
             for field, value in read_name(span):
                 self.found.setdefault(field, value)
 
@@ -234,6 +239,7 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
     outputs = tuple(source for bit, source, holds in _ANSWERED if dialect_bits & bit and holds(keys))
     plan = _Plan(
         dialect_bits,
+        not dialect_bits & ~_SILENT_BITS,
         tuple((field, tuple(field_claims)) for field, field_claims in claims.items()),
         tuple((field, tuple(field_claims)) for field, field_claims in claims.items() if field in TEXT_FIELDS),
         _deriving(dialect_bits),
