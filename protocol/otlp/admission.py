@@ -13,11 +13,13 @@ import attrs
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from protocol.inflate import Unreadable
 from protocol.otlp.json import read_json
 from protocol.otlp.json_pieces import admit_json
 from protocol.otlp.limits import Limits
 from protocol.otlp.piecewise import admit_protobuf, smallest_over
 from protocol.otlp.screen import SNAKE_CASE, Screening, screen
+from protocol.otlp.signals import other_signal, signal_text
 
 Form = Literal["protobuf", "json"]
 
@@ -45,7 +47,15 @@ def is_small(size_bytes: int, form: Form, limits: Limits) -> bool:
 
 def admit(plain: bytes, form: Form, limits: Limits, *, inline: bool) -> tuple[bytes, Screening]:
     """The body as protobuf that may be stored, without the spans that cannot be, and what was refused."""
-    body, screening = _admitted(plain, form, limits, inline=inline)
+    try:
+        body, screening = _admitted(plain, form, limits, inline=inline)
+    except Unreadable:
+        if form == "protobuf" and (signal := other_signal(plain)) is not None:
+            raise Unreadable(signal_text(signal)) from None
+        raise
+    nothing_stays = form == "protobuf" and screening.rejected and not screening.accepted
+    if nothing_stays and (signal := other_signal(plain)) is not None:
+        raise Unreadable(signal_text(signal))
     nothing = form == "json" and not screening.accepted + screening.rejected
     if nothing and any(name in plain for name in _SNAKE_CASE):
         screening = attrs.evolve(screening, warning=SNAKE_CASE)

@@ -128,7 +128,8 @@ def groups_of(tree: Any) -> list[dict[str, Any]]:
     if "resourceSpans" not in tree:
         for signal in ("resourceLogs", "resourceMetrics", "resourceProfiles"):
             if signal in tree:
-                raise Unreadable(f"the body holds {signal} where resourceSpans are expected")
+                name = signal.removeprefix("resource").lower()
+                raise Unreadable(f"this is {name}: the body holds {signal} where resourceSpans are expected")
     return objects(tree, "resourceSpans")
 
 

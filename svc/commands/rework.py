@@ -28,7 +28,8 @@ from svc.ingest.prices import price_book
 from svc.store.accounts.projects import Project
 from svc.store.postgres.database import Database
 from svc.store.spans.attribute_keys import AttributeKeys
-from svc.store.spans.rework import Kind, Progress, ReworkStore
+from svc.store.spans.rework import Kind, ReworkStore
+from svc.store.spans.rework_progress import Progress
 from svc.wiring.open_store import open_store
 
 HELP: Final = (

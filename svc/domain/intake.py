@@ -21,6 +21,7 @@ from protocol.storage import Batch
 from svc.domain.attributes.census import KeyCensus
 from svc.domain.attributes.reading import AttributeReader
 from svc.domain.exporters import Observations
+from svc.domain.inherited_models import SpanKey, wants_model, with_models
 from svc.domain.mapping import map_span
 from svc.domain.packing import Packer, Parts, Seen
 from svc.domain.pricing import PriceBook
@@ -69,6 +70,7 @@ def decoder(
     def decode(batch: Batch) -> Iterator[list[StoredSpan]]:
         project_id, received_at = batch.project_id, batch.received_at
         walked = walk(read_clean(batch.body))
+        wanting: dict[SpanKey, StoredSpan] = {}
         while chunk := list(islice(walked, CHUNK_SPANS)):
             # The spool may hold what an earlier release took.
             spans = [span for span in chunk if refusal_of(span, span.start_ns) is None]
@@ -85,7 +87,22 @@ def decoder(
                 take_apart(project_id, row.started_at.date(), span)
                 for span, row in zip(spans, rows, strict=True)
             ]
-            yield [StoredSpan(project_id, row, part) for row, part in zip(rows, parts, strict=True)]
+            stored = [StoredSpan(project_id, row, part) for row, part in zip(rows, parts, strict=True)]
+            # What names its model comes later: a span is sent when it has ended.
+            held = {
+                (row.trace_id, row.span_id): item
+                for span, row, item in zip(spans, rows, stored, strict=True)
+                if row.kind == "llm" and wants_model(row, span)
+            }
+            if held:
+                wanting |= held
+                stored = [item for item in stored if (item.row.trace_id, item.row.span_id) not in held]
+            yield stored
+        if wanting:
+            for key, span in with_models(wanting, walk(read_clean(batch.body))).items():
+                wanting[key].row = row = map_span(span, prices)
+                row.attributes = pairs_of(project_id, span, row)
+            yield list(wanting.values())
 
     return decode
 

@@ -11,12 +11,14 @@ Measured 2026-11 on one core: 23 µs for a span of 4 KB with 20 GenAI attributes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
+from svc.domain.asked_calls import calls_beside, text_of_calls
 from svc.domain.call_site import infer_call_site
 from svc.domain.dialects import read
 from svc.domain.dialects.dialect import Found
@@ -32,7 +34,10 @@ MAX_TOOL_CALLS: Final = 1000
 MCP_CALL: Final = "tools/call"
 
 _ERROR: Final = 2
+#: An exception as Python prints it: its class, and the text that it was made with.
+_PRINTED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]{0,99})\((?=['\"])")
 _ZERO: Final = Decimal(0)
+_NO_COSTS: Final = (None, None, None, None, None)
 _UNNAMED: Final = "unknown"
 
 Buckets = tuple[int | None, int | None, int | None, int | None, int | None]
@@ -48,19 +53,28 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     attributes = span.attributes
     resource = span.resource.attributes
     reading = read(attributes)
+    if reading.is_silent():
+        reading.hear_name(span)
     fields = reading.found
     said_in = reading.input_messages(span)
     said_out = reading.output_messages(span)
-    answer_text, calls, failures = (None, (), {}) if said_out is None else answer(said_out, MAX_TOOL_CALLS)
+    answer_text, requested, failures = (
+        (None, (), {}) if said_out is None else answer(said_out, MAX_TOOL_CALLS)
+    )
     model = fields.get("response_model") or fields.get("request_model")
     tokens = tokens_of(fields)
     has_usage = tokens != (None, None, None, None, None)
     kind = kind_of(fields, model is not None and (has_usage or bool(said_in or said_out)))
-    if span.events and (kind == "tool" or kind == "mcp"):
+    calls_a_tool = kind == "tool" or kind == "mcp"
+    if calls_a_tool and span.events:
         reading.hear_tool(span)
+    if kind == "llm" and not requested and "tool_name" in fields:
+        requested = calls_beside(fields, MAX_TOOL_CALLS)
 
     started_at = instant(span.start_ns)
-    status, error_type, error_message = _outcome(span, fields, kind, answer_text)
+    status, error_type, error_message = _outcome(
+        span, fields, kind, answer_text, bool(span.events) and reading.raises()
+    )
     audio_in, audio_out, tier = (
         fields.get("input_audio_tokens"),
         fields.get("output_audio_tokens"),
@@ -119,11 +133,11 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         costs[4],
         cost_source,
         _input_preview(kind, fields, said_in),
-        _output_preview(kind, fields, bool(said_out), answer_text),
+        _output_preview(kind, fields, said_out, answer_text, bool(requested)),
         # tool_calls
         _own_call(span, fields, status, error_type, error_message)
-        if kind == "tool" or kind == "mcp"
-        else _calls_in_answer(calls, failures)
+        if calls_a_tool
+        else _calls_in_answer(requested, failures)
         if kind == "llm"
         else (),
         # usage_repeats: the roll-up says.
@@ -196,19 +210,26 @@ def tokens_of(fields: Found) -> Buckets:
 
 
 def _costs(fields: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostSource | None]:
-    """The exporter's word first, whole or not at all: its buckets are never filled up from the book."""
+    """The exporter's word first, whole or not at all: its buckets are never filled up from the book.
+
+    A cost of nothing for what has a price is no word: some exporters write it where their own list of prices
+    is missing.
+    """
     total, input_cost, output_cost = (
         fields.get("total_cost"),
         fields.get("input_cost"),
         fields.get("output_cost"),
     )
     cache_read, cache_write = fields.get("cache_read_cost"), fields.get("cache_write_cost")
-    if total is input_cost is output_cost is cache_read is cache_write is None:
+    # A cost of nothing may come from a list of prices that was not there; the book knows better.
+    if not (total or input_cost or output_cost or cache_read or cache_write) and (
+        priced.total_cost or (total is input_cost is output_cost is cache_read is cache_write is None)
+    ):
         if priced.total_cost is not None:
             book = (priced.input_cost, priced.output_cost, priced.cache_read_cost, priced.cache_write_cost)
             return (*book, priced.total_cost), "inferred_maker" if priced.by_maker else "inferred"
         # Nothing used costs nothing: only tokens without a price are unpriced.
-        return (None, None, None, None, None), "unpriced" if any(tokens) else None
+        return _NO_COSTS, "unpriced" if any(tokens) else None
     cached = (cache_read or _ZERO) + (cache_write or _ZERO)
     if input_cost is not None:
         input_cost = max(input_cost - cached, _ZERO)
@@ -218,20 +239,21 @@ def _costs(fields: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostS
 
 
 def _outcome(
-    span: WireSpan, fields: Found, kind: Kind, answer_text: str | None
+    span: WireSpan, fields: Found, kind: Kind, answer_text: str | None, raises: bool
 ) -> tuple[Status, str | None, str | None]:
     """Status, error type and error message; the last exception is the one that ended the span.
 
     A span fails by its status or its exporter's word. A tool's span fails as well by an error type, an
     exception and what its result says: the instrumentation saw a call that returned, the agent a failure.
+    Where the exporter leaves the status alone, an exception `raises` any span's failure.
     """
     failed = span.status_code == _ERROR or "failed" in fields
     calls_a_tool = kind == "tool" or kind == "mcp"
-    if not failed and not calls_a_tool:
+    if not failed and not calls_a_tool and not raises:
         return "ok", None, None
     error_type: str | None = fields.get("error_type")
     message: str | None = span.status_message or fields.get("error_message")
-    if error_type is not None:
+    if error_type is not None and calls_a_tool:
         failed = True
     for event in reversed(span.events):
         if event.name == "exception":
@@ -249,13 +271,18 @@ def _outcome(
         return "ok", None, None
     return (
         "error",
-        None if error_type is None else name(_class_name(error_type)),
+        None if error_type is None else name(_class_name(error_type, message)),
         None if message is None else clean(message[:MESSAGE_CHARS]),
     )
 
 
-def _class_name(error_type: str) -> str:
-    """The name in `<class 'x.Y'>`, as Python prints a class; anything else as it is."""
+def _class_name(error_type: str, message: str | None) -> str:
+    """The name in `<class 'x.Y'>`, as Python prints a class; anything else as it is.
+
+    Of an `Exception` whose message begins with another as Python prints it, the name of that.
+    """
+    if error_type == "Exception" and message and (printed := _PRINTED.match(message)):
+        return printed[1]
     return error_type[8:-2] if error_type.startswith("<class '") and error_type.endswith("'>") else error_type
 
 
@@ -269,13 +296,17 @@ def _input_preview(kind: Kind, fields: Found, messages: list[Any] | None) -> str
     return _value_preview(kind, fields.get("input_value"), last_user_text)
 
 
-def _output_preview(kind: Kind, fields: Found, answered: bool, answer_text: str | None) -> str | None:
+def _output_preview(
+    kind: Kind, fields: Found, messages: list[Any] | None, answer_text: str | None, asks: bool
+) -> str | None:
     if (kind == "tool" or kind == "mcp") and (value := fields.get("tool_result")) is not None:
         return preview(text_of(value))
     if answer_text is not None:
         return preview(answer_text)
-    # A turn that only calls tools says nothing, and what an embedding answers is no text.
-    if (answered and kind == "llm") or kind == "embedding":
+    if asks and kind == "llm":
+        return preview(text_of_calls(messages, fields))
+    # What an embedding answers is no text.
+    if (messages and kind == "llm") or kind == "embedding":
         return None
     return _value_preview(kind, fields.get("output_value"), last_text)
 
@@ -320,7 +351,8 @@ def _calls_in_answer(calls: Sequence[Asked], failures: Mapping[str, Failure]) ->
 
 def name_after_operation(span_name: str) -> str:
     """The tool in `execute_tool search`, `tools/call search` or `search.__call__`, else the span's name."""
-    operation, _, operand = span_name.partition(" ")
+    # The message of a request, as the SDK of MCP names its span.
+    operation, _, operand = span_name.removeprefix("MCP send ").partition(" ")
     tool_name = operand if operand and operation in ("execute_tool", MCP_CALL) else span_name
     # What DSPy's tools are called by.
     return tool_name.removesuffix(".__call__") or _UNNAMED

@@ -12,7 +12,7 @@ from typing import Any
 from protocol.otlp.reading import WireSpan
 from protocol.rest.query import timestamp
 from protocol.text import clean, clean_value
-from svc.domain.dialects import USAGE_PREFIXES, Reading, read, read_details
+from svc.domain.dialects import Reading, is_usage, read, read_details
 from svc.domain.documents import documents_in, normal_documents
 from svc.domain.mapping import kind_of, name_after_operation
 from svc.domain.messages import normal
@@ -33,6 +33,8 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
     """
     attributes = span.attributes
     reading = read(attributes)
+    if reading.is_silent():
+        reading.hear_name(span)
     # What calls a model and has no kind of its own is no tool and no retrieval.
     kind = kind_of(reading.found, False)
     if _is_tool(kind):
@@ -44,9 +46,7 @@ def payload_of(span: WireSpan) -> dict[str, Any]:
         **_details(span, reading, kind, output_value),
         "attributes": clean_value(attributes),
         "provided_usage": {
-            clean(key): clean_value(value)
-            for key, value in attributes.items()
-            if key.startswith(USAGE_PREFIXES)
+            clean(key): clean_value(value) for key, value in attributes.items() if is_usage(key)
         },
         "events": [
             {

@@ -80,6 +80,13 @@ FRAMEWORKS: Final = frozenset(
         "smolagents",
     }
     | {"microsoft.agent_framework", "pydantic-ai", "pydantic_ai", "openai-agents", "openai_agents", "litellm"}
+    | {"spring_ai", "spring-ai", "pipecat", "livekit"}
+)
+
+#: Where a model is reached, named in the provider's place.
+_ADDRESS: Final = re.compile(
+    r"//|^\[|^localhost$|:[0-9]+$|^[0-9]{1,3}(?:\.[0-9]{1,3}){3}$"
+    r"|\.(?:com|net|org|io|dev|cloud|local|internal|lan)$"
 )
 
 _ZERO: Final = Decimal(0)
@@ -193,19 +200,26 @@ class PriceBook:
     def _fold(self, provider: str) -> str | None:
         """A provider's spelling as the book's id, else in lower case without the name of an API behind it.
 
-        None for a framework.
+        None for a framework, and for an address of which no part is a provider's name.
         """
         name = provider.strip().lower()
         if name in FRAMEWORKS:
             return None
         if name in PROVIDERS:
             return PROVIDERS[name]
+        if _ADDRESS.search(name):
+            return self._fold_host(name)
         # Vercel and others append the API: `openai.responses`, `azure.chat`, `fake.chat`.
         head = name.partition(".")[0]
         if head in PROVIDERS or head in SELF_HOSTED:
             return PROVIDERS.get(head, head)
         book_provider = self._provider(head) or self._provider(name)
         return book_provider.id if book_provider is not None else head if "." in name and head else name
+
+    def _fold_host(self, address: str) -> str | None:
+        host = address.rpartition("//")[2].partition("/")[0].partition(":")[0]
+        providers = (self._provider(label) for label in host.split(".") if label.isalpha() and label != "com")
+        return next((provider.id for provider in providers if provider is not None), None)
 
     def _find_entry(self, provider: str | None, model: str, tier: str | None) -> RateEntry | None:
         model_ref = model.strip().lower()

@@ -15,6 +15,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.attributes.reading import Pairs
+from svc.domain.inherited_models import wants_model, with_model
 from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
 from svc.domain.rollup import roll_up
@@ -95,7 +96,11 @@ def remapped(
     """The span as the present mapping, these prices and these attribute fields see it, at the time and place
     it is stored under.
     """
-    mapped = msgspec.structs.replace(map_span(span, prices), started_at=row.started_at)
+    mapped = map_span(span, prices)
+    if row.provided_model_name is not None and wants_model(mapped, span):
+        # A span above named it.
+        mapped = map_span(with_model(span, row.provided_model_name), prices)
+    mapped = msgspec.structs.replace(mapped, started_at=row.started_at)
     mapped.attributes = pairs_of(span, mapped)
     mapped.mark(row.usage_repeats)
     return mapped

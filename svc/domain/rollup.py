@@ -127,6 +127,8 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
     repeats = _repeats([row for row in ordered if row.span_id not in twins] if twins else ordered) | twins
     counted = [row for row in ordered if row.span_id not in repeats] if repeats else ordered
     models = [row for row in ordered if row.kind == "llm"]
+    # What a tool gave back is nobody's answer.
+    speakers = [row for row in ordered if row.kind != "tool" and row.kind != "mcp"]
     given = _tokens(row.input_tokens for row in counted)
     answered = _tokens(row.output_tokens for row in counted)
     read = _tokens(row.cache_read_tokens for row in counted)
@@ -160,7 +162,7 @@ def roll_up(rows: Sequence[RollupSpan]) -> TraceRollup:
         unpriced_spans=sum(row.cost_source == "unpriced" for row in counted),
         input_preview=_turn(head, head.input_preview, [row.input_preview for row in (*models, *ordered)]),
         output_preview=_turn(
-            head, head.output_preview, [row.output_preview for row in (*models[::-1], *ordered[::-1])]
+            head, head.output_preview, [row.output_preview for row in (*models[::-1], *speakers[::-1])]
         ),
         repeats=repeats,
     )

@@ -54,10 +54,10 @@ class _Told:
 def dedupe_tool_calls(rows: Sequence[CallingSpan]) -> frozenset[tuple[bytes, int]]:
     """The tool calls, as span id and index, that another span of the trace tells.
 
-    Of a tool's spans that tell one call the failed one counts, else the one with an id, else the outermost
-    (see `_told_by_spans`). A tool's span tells every call inside an answer with its id. Where either has no
-    id, one span tells one call of its name, in order of time. Answers that overlap in time and hold a call of
-    the same id tell it once.
+    Of a tool's spans that tell one call the outermost that failed counts, else the one with an id, else the
+    outermost (see `_told_by_spans`). A tool's span tells every call inside an answer with its id. Where
+    either has no id, one span tells one call of its name, in order of time. Answers that overlap in time and
+    hold a call of the same id tell it once.
     """
     if sum(len(row.tool_calls) for row in rows) < 2 and not any(row.usage_repeats == "twin" for row in rows):
         return frozenset()
@@ -86,7 +86,8 @@ def _told_by_spans(ordered: Sequence[CallingSpan]) -> list[_Told]:
 
     Two instrumentations tell one call by two spans: of one tool, the one inside the other with nothing but
     steps between, with one id or, where either has none, under two names; or beside each other, of one tool
-    and id, overlapping.
+    and id, overlapping. Over MCP one request has a span at the client, one for its message and one at the
+    server, under any names.
     """
     tools = [row for row in ordered if row.kind in _TOOLS and row.tool_calls]
     told: list[_Told] = []
@@ -99,29 +100,30 @@ def _told_by_spans(ordered: Sequence[CallingSpan]) -> list[_Told]:
     for row in sorted(tools, key=lambda row: around[row.span_id][0]):
         call = row.tool_calls[0]
         outer = around[row.span_id][1]
-        found = None if outer is None else by_span.get(outer)
-        if found is None or not _may_be_one(found, row):
-            found = None if call.call_id is None else by_id.get((call.name, call.call_id))
-            if found is not None and not overlapping(sorted((found.spans[0], row), key=by_start)):
-                found = None
-        if found is None:
-            found = _Told(call.name, call.call_id, [])
-            told.append(found)
-        if found.call_id is None:
-            found.call_id = call.call_id
-        found.spans.append(row)
-        found.labels.add(row.name)
-        by_span[row.span_id] = found
-        if found.call_id is not None:
-            by_id[found.name, found.call_id] = found
-    for one in told:
-        one.spans.sort(key=_weight)
+        group = None if outer is None else by_span.get(outer)
+        if group is None or not _may_be_one(group, row):
+            group = None if call.call_id is None else by_id.get((call.name, call.call_id))
+            if group is not None and not overlapping(sorted((group.spans[0], row), key=by_start)):
+                group = None
+        if group is None:
+            group = _Told(call.name, call.call_id, [])
+            told.append(group)
+        if group.call_id is None:
+            group.call_id = call.call_id
+        group.spans.append(row)
+        group.labels.add(row.name)
+        by_span[row.span_id] = group
+        if group.call_id is not None:
+            by_id[group.name, group.call_id] = group
+    for group in told:
+        group.spans.sort(key=_weight)
     return told
 
 
 def _weight(row: CallingSpan) -> tuple[bool, bool]:
     call = row.tool_calls[0]
-    return call.status != "error", call.call_id is None
+    succeeded = call.status != "error"
+    return succeeded, succeeded and call.call_id is None
 
 
 def _may_be_one(told: _Told, row: CallingSpan) -> bool:
@@ -130,8 +132,8 @@ def _may_be_one(told: _Told, row: CallingSpan) -> bool:
         return False
     if told.call_id is not None and call.call_id is not None:
         return told.call_id == call.call_id
-    # Of one instrumentation it is a tool that calls itself.
-    return row.name not in told.labels
+    # Of one instrumentation it is a tool that calls itself, but client and server name a request alike.
+    return row.kind == "mcp" or row.name not in told.labels
 
 
 def _around(rows: Sequence[CallingSpan]) -> dict[bytes, tuple[int, bytes | None]]:

@@ -41,7 +41,7 @@ def test_a_model_call_is_read_whole() -> None:
         Decimal("0.2"),
         Decimal("0.3"),
     )
-    assert (row.input_preview, row.output_preview) == ("hi", None)
+    assert (row.input_preview, row.output_preview) == ("hi", "look({})")
     assert [(call.name, call.call_id) for call in row.tool_calls] == [("look", "c")]
 
 

@@ -97,7 +97,10 @@ def test_a_turn_of_tools_stands_beside_a_message_without_parts() -> None:
         "gen_ai.completion.0.function_call.arguments": '{"city": "Paris"}',
     }
     row = mapped(said)
-    assert ([call.name for call in row.tool_calls], row.output_preview) == (["look"], None)
+    assert ([call.name for call in row.tool_calls], row.output_preview) == (
+        ["look"],
+        'look({"city": "Paris"})',
+    )
     assert payload_of(wire(said))["output"][0]["parts"] == [
         {"type": "tool_call", "id": None, "name": "look", "arguments": {"city": "Paris"}}
     ]

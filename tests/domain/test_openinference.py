@@ -142,7 +142,7 @@ def test_parts_calls_and_results_are_read_from_their_keys() -> None:
         {"type": "tool_call", "id": "call_1", "name": "look", "arguments": {"at": "x"}}
     ]
     row = mapped(said)
-    assert (row.input_preview, row.output_preview) == ("What is it?", None)
+    assert (row.input_preview, row.output_preview) == ("What is it?", 'look({"at": "x"})')
     assert [(call.name, call.call_id) for call in row.tool_calls] == [("look", "call_1")]
 
 

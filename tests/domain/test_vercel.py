@@ -76,7 +76,7 @@ def test_the_inner_span_is_the_call_and_is_read_whole() -> None:
     assert (row.kind, row.provider, row.provided_model_name) == ("llm", "openai", "gpt-4o-2024-08-06")
     assert (row.session_id, row.user_id, row.response_id) == ("s", "u", "chatcmpl-1")
     assert buckets(row) == (20, 18, 100, None, 12)
-    assert (row.input_preview, row.output_preview) == ("Weather in Paris?", None)
+    assert (row.input_preview, row.output_preview) == ("Weather in Paris?", 'get_weather({"city":"Rome"})')
     assert [(call.name, call.call_id) for call in row.tool_calls] == [("get_weather", "call_1")]
     assert row.call_site_id == "unknown_service/weather/ai.generateText.doGenerate"
     payload = payload_of(wire(INNER))

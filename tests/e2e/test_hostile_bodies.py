@@ -180,6 +180,7 @@ def test_the_body_of_another_signal_is_400_and_becomes_no_span(
     else:
         response = send(service, _other_signal(signal))
     assert refusal(response)[:2] == (400, "BAD_REQUEST")
+    assert refusal(response)[2].startswith(f"this is {signal}")
     assert ask(service, "count", {"dataset": "spans"})["count"] == before
 
 

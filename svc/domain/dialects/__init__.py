@@ -1,9 +1,8 @@
-"""The table of dialects: which there are, and who wins which field.
+"""What the attributes of a span say, whatever dialects it speaks.
 
-Owns: `DIALECTS`, `PRECEDENCE`, `read` and `read_texts`. The mapper and the read side call `read` once a span.
-A new dialect is one more file in this package, its name in `DIALECTS`, and a row in `PRECEDENCE` where its
-word should weigh otherwise. Never looks at a span as a whole: a span may speak several dialects, and each
-field goes to the first that says it.
+Owns: `read` and `read_texts`; the mapper and the read side call `read` once a span. The dialects themselves
+are in `table`. Never looks at a span as a whole: a span may speak several dialects, and each field goes to
+the first that says it.
 
 However many dialects there are, reading costs one look-up an attribute: the table is turned round at import,
 from keys to the fields they may fill.
@@ -12,7 +11,6 @@ from keys to the fields they may fill.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 import attrs
@@ -20,99 +18,15 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.conversation_history import HISTORY_KEY
-from svc.domain.dialects import (
-    anthropic_sdk,
-    claude_code,
-    genai,
-    general,
-    google_adk,
-    laminar,
-    langfuse,
-    langsmith,
-    litellm,
-    logfire,
-    mlflow,
-    openinference,
-    openlit,
-    openllmetry,
-    pydantic_ai,
-    vercel,
-)
 from svc.domain.dialects.details import detail_of
 from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader, holding
-from svc.domain.values import count, money, present, text
+from svc.domain.dialects.names import OPERATIONS, read_name
+from svc.domain.dialects.table import ANY_KEY, GENAI, GENERAL, READERS
+from svc.domain.dialects.table import DIALECTS as DIALECTS
+from svc.domain.dialects.table import PRECEDENCE as PRECEDENCE
+from svc.domain.values import present, text
 
-_LANGFUSE: Final = langfuse.DIALECT
-_OPENINFERENCE: Final = openinference.DIALECT
-_CLAUDE_CODE: Final = claude_code.DIALECT
-_GOOGLE_ADK: Final = google_adk.DIALECT
-_GENAI: Final = genai.DIALECT
-_OPENLLMETRY: Final = openllmetry.DIALECT
-_VERCEL: Final = vercel.DIALECT
-_PYDANTIC_AI: Final = pydantic_ai.DIALECT
-_OPENLIT: Final = openlit.DIALECT
-_ANTHROPIC_SDK: Final = anthropic_sdk.DIALECT
-_GENERAL: Final = general.DIALECT
-
-#: Every dialect, in the order that holds for each field, and for messages, unless `PRECEDENCE` says
-#: otherwise: first those whose own word for the kind of a span is explicit.
-DIALECTS: Final[tuple[Dialect, ...]] = (
-    _LANGFUSE,
-    _OPENINFERENCE,
-    langsmith.DIALECT,
-    mlflow.DIALECT,
-    _CLAUDE_CODE,
-    _GOOGLE_ADK,
-    _GENAI,
-    _OPENLLMETRY,
-    _VERCEL,
-    logfire.DIALECT,
-    _PYDANTIC_AI,
-    litellm.DIALECT,
-    _OPENLIT,
-    laminar.DIALECT,
-    _ANTHROPIC_SDK,
-    _GENERAL,
-)
-
-#: Who is heard first, field by field; dialects not named follow in the order of `DIALECTS`.
-PRECEDENCE: Final[Mapping[Field, tuple[Dialect, ...]]] = {
-    # `session.id` before `gen_ai.conversation.id` (contract §3).
-    "session_id": (_GENERAL, _GENAI),
-    "user_id": (_GENERAL,),
-    # An agent's own name says more than the node of a graph, and both more than a function.
-    "named": (_GENAI, _OPENINFERENCE, _PYDANTIC_AI, _VERCEL, _OPENLLMETRY),
-    # Some of those that speak GenAI mean something else by its keys and correct them.
-    "input_tokens": (_LANGFUSE, _OPENINFERENCE, _CLAUDE_CODE, _OPENLIT, _ANTHROPIC_SDK),
-    "output_tokens": (_LANGFUSE, _OPENINFERENCE, _CLAUDE_CODE, _GOOGLE_ADK, _ANTHROPIC_SDK),
-    "tool_arguments": (_GENAI,),
-    "tool_result": (_GENAI,),
-    # pydantic-ai's answer is what the run returned; `output.value` beside it is a wrapper's.
-    "output_value": (_PYDANTIC_AI, _OPENINFERENCE, _GENAI),
-}
-
-_READERS: Final[Mapping[Field, Reader]] = {
-    "input_tokens": count,
-    "output_tokens": count,
-    "cache_read_tokens": count,
-    "cache_write_tokens": count,
-    "reasoning_tokens": count,
-    "input_audio_tokens": count,
-    "output_audio_tokens": count,
-    "input_cost": money,
-    "output_cost": money,
-    "cache_read_cost": money,
-    "cache_write_cost": money,
-    "total_cost": money,
-    "mcp": present,
-    "failed": present,
-    "tool_arguments": present,
-    "tool_result": present,
-    "input_value": present,
-    "output_value": present,
-}
-
-_DETAILED: Final = (_GENAI, *(dialect for dialect in DIALECTS if dialect is not _GENAI))
+_DETAILED: Final = (GENAI, *(dialect for dialect in DIALECTS if dialect is not GENAI))
 #: Where those that speak GenAI have the answer, as one text.
 _ANSWER: Final = "gen_ai.output.messages"
 _FINISHED: Final = tuple(
@@ -138,7 +52,7 @@ def _turned_round() -> tuple[dict[str, tuple[int, tuple[_Claim, ...]]], dict[tup
         for position, dialect in enumerate(order):
             rank = position * _KEYS_PER_DIALECT
             for key in dialect.keys.get(field, ()):
-                reader = dialect.readers.get(key) or _READERS.get(field, text)
+                reader = dialect.readers.get(key) or READERS.get(field, text)
                 if all(field != claimed or reader is not same for claimed, _, same in claims.get(key, ())):
                     claims.setdefault(key, []).append((field, rank, reader))
                 bits[key] = bits.get(key, 0) | 1 << DIALECTS.index(dialect)
@@ -154,6 +68,13 @@ _CLAIMS, _DERIVED_RANKS = _turned_round()
 USAGE_PREFIXES: Final = tuple(prefix for dialect in DIALECTS for prefix in dialect.usage_prefixes)
 
 
+#: Keys that no dialect knows and that end so are read by these, given as bits.
+_ENDINGS: Final = tuple(ending for dialect in DIALECTS for ending in dialect.endings)
+_ENDING_BITS: Final = sum(1 << index for index, dialect in enumerate(DIALECTS) if dialect.endings)
+_RAISING_BITS: Final = sum(1 << index for index, dialect in enumerate(DIALECTS) if dialect.raises)
+#: Whoever speaks these alone says nothing of its kind.
+_SILENT_BITS: Final = 1 << DIALECTS.index(GENERAL) | 1 << DIALECTS.index(ANY_KEY)
+
 _READ: Final = {
     *_CLAIMS,
     *(key for dialect in DIALECTS for key in dialect.instructions),
@@ -168,7 +89,12 @@ _READ_PREFIXES: Final = (
 
 def is_read(key: str) -> bool:
     """Whether any dialect does something with attributes of this key."""
-    return key in _READ or key.startswith(_READ_PREFIXES)
+    return key in _READ or key.startswith(_READ_PREFIXES) or key.endswith(_ENDINGS)
+
+
+def is_usage(key: str) -> bool:
+    """Whether attributes of this key are what the exporter said of usage and cost."""
+    return key.startswith(USAGE_PREFIXES) or (key not in _READ and key.endswith(_ENDINGS))
 
 
 #: What is asked of a payload once its row is stored.
@@ -188,6 +114,7 @@ class _Plan:
     """
 
     spoken: int
+    is_silent: bool
     fields: tuple[tuple[Field, tuple[tuple[str, int, Reader], ...]], ...]
     texts: tuple[tuple[Field, tuple[tuple[str, int, Reader], ...]], ...]
     deriving: tuple[Dialect, ...]
@@ -207,7 +134,9 @@ class Reading(msgspec.Struct, eq=False, gc=False):
 
     def dialects(self) -> tuple[str, ...]:
         """The names of the dialects spoken, general ones left out."""
-        return tuple(dialect.name for dialect in _speakers(self._plan.spoken) if dialect is not _GENERAL)
+        return tuple(
+            dialect.name for dialect in _speakers(self._plan.spoken) if dialect not in (ANY_KEY, GENERAL)
+        )
 
     def input_messages(self, span: WireSpan) -> list[Any] | None:
         """What the model was given, as the first dialect that knows says it."""
@@ -224,6 +153,20 @@ class Reading(msgspec.Struct, eq=False, gc=False):
                 for field, value in dialect.tool_exchange(span):
                     if value is not None:
                         self.found.setdefault(field, value)
+
+    def is_silent(self) -> bool:
+        """Whether the attributes say nothing of what the span is."""
+        return self._plan.is_silent
+
+    def hear_name(self, span: WireSpan) -> None:
+        """Find what a silent span is in its scope and name."""
+        if span.name.partition(" ")[0] in OPERATIONS:
+            for field, value in read_name(span):
+                self.found.setdefault(field, value)
+
+    def raises(self) -> bool:
+        """Whether an exception among the events says that the span failed, whatever its status."""
+        return bool(self._plan.spoken & _RAISING_BITS)
 
     def documents(self, span: WireSpan) -> list[Any] | None:
         """What was retrieved, as the first dialect that knows says it. Read side only."""
@@ -284,6 +227,8 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
     claims: dict[Field, list[tuple[str, int, Reader]]] = {}
     for key in keys:
         if (entry := _CLAIMS.get(key)) is None:
+            if key.endswith(_ENDINGS):
+                dialect_bits |= _ENDING_BITS
             continue
         dialect_bits |= entry[0]
         for field, rank, reader in entry[1]:
@@ -294,13 +239,14 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
     outputs = tuple(source for bit, source, holds in _ANSWERED if dialect_bits & bit and holds(keys))
     plan = _Plan(
         dialect_bits,
+        not dialect_bits & ~_SILENT_BITS,
         tuple((field, tuple(field_claims)) for field, field_claims in claims.items()),
         tuple((field, tuple(field_claims)) for field, field_claims in claims.items() if field in TEXT_FIELDS),
         _deriving(dialect_bits),
         inputs,
         outputs,
-        HISTORY_KEY if inputs and inputs[0] is _GENAI.input_messages and HISTORY_KEY in keys else None,
-        _ANSWER if outputs and outputs[0] is _GENAI.output_messages and _ANSWER in keys else None,
+        HISTORY_KEY if inputs and inputs[0] is GENAI.input_messages and HISTORY_KEY in keys else None,
+        _ANSWER if outputs and outputs[0] is GENAI.output_messages and _ANSWER in keys else None,
         tuple(key for key in _sources(dialect_bits)[2] if key in keys),
         tuple(finish for finish in _FINISHED if finish[1] in keys),
     )

@@ -112,6 +112,10 @@ class Dialect:
     beside_genai: bool = False
     #: Keys that no field claims but that show the dialect is spoken, so that its functions are asked.
     marks: tuple[str, ...] = ()
+    #: Keys that no dialect knows and that end so show it is spoken, and are what the exporter said of usage.
+    endings: tuple[str, ...] = ()
+    #: Whether an exception among its events says that the span failed, whatever its status.
+    raises: bool = False
     #: Attributes that start so are what the exporter said of usage and cost.
     usage_prefixes: tuple[str, ...] = ()
     #: What else its functions read; a key that ends in `*` stands for all that start so.

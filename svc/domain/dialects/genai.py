@@ -28,6 +28,25 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "create_agent": "agent",
     "invoke_workflow": "workflow",
     "plan": "plan",
+    "rerank": "reranker",
+    "guardrail": "guardrail",
+    "run_guardrail": "guardrail",
+    "apply_guardrail": "guardrail",
+    "run_step": "step",
+    "fetch_response": "step",
+    # What MLflow calls its types of spans, where it speaks GenAI.
+    "llm": "llm",
+    "chat_model": "llm",
+    "embedding": "embedding",
+    "retriever": "retrieval",
+    "reranker": "reranker",
+    "tool": "tool",
+    "agent": "agent",
+    "workflow": "workflow",
+    "chain": "step",
+    "parser": "step",
+    "task": "step",
+    "evaluator": "step",
 }
 
 _ROLES_OF_EVENTS: Final = {
@@ -55,6 +74,11 @@ def _says_mcp(value: Any) -> str | None:
 def _call_id(value: Any) -> str | None:
     # What Google's ADK writes for a call without an id.
     return None if value == "<not specified>" else text(value)
+
+
+def _conversation(value: Any) -> str | None:
+    # Some name a conversation by the answer before; a response's id is no session.
+    return None if type(value) is str and value.startswith("resp_") else text(value)
 
 
 def _result(value: Any) -> Any:
@@ -168,7 +192,7 @@ DIALECT: Final = Dialect(
         "session_id": ("gen_ai.conversation.id",),
         "named": ("gen_ai.agent.name", "gen_ai.workflow.name"),
         "tool_name": ("gen_ai.tool.name", "mcp.tool.name"),
-        "tool_call_id": ("gen_ai.tool.call.id",),
+        "tool_call_id": ("gen_ai.tool.call.id", "gen_ai.tool.call_id"),
         "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
         "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
         "cache_read_tokens": (
@@ -182,6 +206,9 @@ DIALECT: Final = Dialect(
             "gen_ai.usage.cache_creation_input_tokens",
         ),
         "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+        # Of the modalities audio alone has a price of its own.
+        "input_audio_tokens": ("gen_ai.usage.audio.input_tokens",),
+        "output_audio_tokens": ("gen_ai.usage.audio.output_tokens",),
         # What was granted before what was asked for.
         "service_tier": (
             "openai.response.service_tier",
@@ -192,13 +219,14 @@ DIALECT: Final = Dialect(
         ),
         "tool_arguments": ("gen_ai.tool.call.arguments",),
         "tool_result": ("gen_ai.tool.call.result",),
-        "input_text": ("gen_ai.retrieval.query.text",),
-        "output_value": ("gen_ai.retrieval.documents",),
+        "input_text": ("gen_ai.retrieval.query.text", "gen_ai.memory.query.text"),
+        "output_value": ("gen_ai.retrieval.documents", "gen_ai.memory.records"),
     },
     readers={
         "gen_ai.operation.name": _kind,
         "gen_ai.tool.type": _says_mcp,
         "gen_ai.tool.call.id": _call_id,
+        "gen_ai.conversation.id": _conversation,
         "gen_ai.tool.call.result": _result,
     },
     input_messages=input_messages,
@@ -231,6 +259,10 @@ DIALECT: Final = Dialect(
         "gen_ai.tool.definitions",
         "gen_ai.agent.*",
         "gen_ai.output.type",
+        "gen_ai.memory.*",
+        "gen_ai.retrieval.*",
+        "gen_ai.guardrail.*",
+        "a2a.*",
         "mcp.*",
         "openai.*",
         "gen_ai.openai.*",

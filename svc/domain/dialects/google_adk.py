@@ -1,8 +1,9 @@
 """Google's Agent Development Kit, beside the GenAI conventions.
 
 Owns: the keys under `gcp.vertex.agent.*`. Called by the table of dialects. Before 2.0 its output leaves out
-what was thought (`gen_ai.usage.experimental.reasoning_tokens`); since then it counts as others do. The span
-"(merged tools)" repeats the calls beside it and is a step.
+what was thought, which another key (`gen_ai.usage.experimental.reasoning_tokens`) or the response alone
+holds, as it does what was cached; since then it counts as others do. The span "(merged tools)" repeats the
+calls beside it and is a step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
+from svc.domain.dialects.usage_objects import DETAILS, agreeing, usage_of_answer
 from svc.domain.messages import conversation
 from svc.domain.values import count, decoded, present
 
@@ -36,6 +38,8 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
         yield "reasoning_tokens", reasoning
         if (output_tokens := count(attributes.get("gen_ai.usage.output_tokens"))) is not None:
             yield "output_tokens", output_tokens + reasoning
+    elif usage := usage_of_answer(attributes.get(_RESPONSE)):
+        yield from agreeing(usage, fields)
 
 
 def input_messages(span: WireSpan) -> list[Any] | None:
@@ -72,7 +76,7 @@ DIALECT: Final = Dialect(
         "input_value": ("gcp.vertex.agent.data",),
     },
     derive=derive,
-    derives=("kind", "provider", "reasoning_tokens", "output_tokens"),
+    derives=("kind", "provider", "input_tokens", "output_tokens", *DETAILS),
     input_messages=input_messages,
     output_messages=output_messages,
     input_keys=(_REQUEST,),

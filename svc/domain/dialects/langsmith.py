@@ -143,6 +143,7 @@ DIALECT: Final = Dialect(
     documents=documents,
     counting="inclusive",
     beside_genai=True,
+    raises=True,
     marks=(_USAGE, _GIVEN, _ANSWERED),
     usage_prefixes=(_USAGE,),
     reads=("langsmith.*",),

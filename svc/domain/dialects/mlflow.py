@@ -14,7 +14,7 @@ from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.documents import documents_in
 from svc.domain.messages import conversation, messages_in
 from svc.domain.span import Kind
-from svc.domain.values import count, decoded, money, present, text_unquoted, unquoted
+from svc.domain.values import count, decoded, money, present, text, text_unquoted, unquoted
 
 TYPES: Final[Mapping[str, Kind]] = {
     "LLM": "llm",
@@ -61,6 +61,15 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
         yield "input_cost", money(cost.get("input_cost"))
         yield "output_cost", money(cost.get("output_cost"))
         yield "total_cost", money(cost.get("total_cost"))
+    # A call that failed has its model where the caller put it; of others to look for it costs a third more.
+    if (
+        "output_value" not in fields
+        and "request_model" not in fields
+        and "response_model" not in fields
+        and fields.get("kind") in ("llm", "embedding")
+        and type(inputs := decoded(attributes.get(_INPUTS))) is dict
+    ):
+        yield "request_model", text(inputs.get("model"))
     if _kind(attributes.get(_TYPE)) == "tool":
         yield "tool_arguments", _value(attributes.get(_INPUTS))
         yield "tool_result", _value(attributes.get(_OUTPUTS))
@@ -110,6 +119,7 @@ DIALECT: Final = Dialect(
     },
     derive=derive,
     derives=(
+        "request_model",
         "input_tokens",
         "output_tokens",
         "cache_read_tokens",

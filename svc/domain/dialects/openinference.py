@@ -14,6 +14,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found, indexed
+from svc.domain.dialects.usage_objects import DETAILS, agreeing
 from svc.domain.span import Kind
 from svc.domain.values import decoded, text
 
@@ -41,7 +42,7 @@ class _Envelope(msgspec.Struct):
     """A provider's raw answer, told from any other object by its usage."""
 
     id: str
-    usage: msgspec.Raw
+    usage: Any
 
 
 _envelope: Final = msgspec.json.Decoder(_Envelope)
@@ -52,7 +53,7 @@ def _kind(value: Any) -> Kind | None:
 
 
 def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
-    """The model of a failed call, which only its parameters name, and the id inside a raw answer."""
+    """The model of a failed call, which only its parameters name, and id and usage inside a raw answer."""
     if "response_model" not in fields and "request_model" not in fields:
         for key in _PARAMETERS:
             parameters = decoded(attributes.get(key))
@@ -67,9 +68,12 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
         and '"usage"' in answer
     ):
         try:
-            yield "response_id", text(_envelope.decode(answer).id)
+            envelope = _envelope.decode(answer)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             return
+        yield "response_id", text(envelope.id)
+        if "cache_read_tokens" not in fields and type(usage := envelope.usage) is dict:
+            yield from agreeing(usage, fields)
 
 
 def _call(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +170,7 @@ DIALECT: Final = Dialect(
     },
     readers={"openinference.span.kind": _kind},
     derive=derive,
-    derives=("request_model", "response_id"),
+    derives=("request_model", "response_id", "input_tokens", "output_tokens", *DETAILS),
     input_messages=input_messages,
     output_messages=output_messages,
     input_keys=("llm.input_messages.*",),

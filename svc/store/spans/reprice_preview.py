@@ -19,7 +19,8 @@ from svc.domain.pricing import PriceBook
 from svc.domain.rework import differs, repriced
 from svc.domain.span import SpanRow
 from svc.store.postgres.database import Database
-from svc.store.spans.rework import Progress, ReworkStore
+from svc.store.spans.rework import ReworkStore
+from svc.store.spans.rework_progress import Progress
 
 #: Spans of one look, and how long it may take; a step takes both a little further.
 MOST_SPANS: Final = 20_000

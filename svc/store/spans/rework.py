@@ -19,9 +19,10 @@ import attrs
 from protocol.operator import OperatorError
 from protocol.otlp.reading import WireSpan
 from svc.domain.datasets import SPANS, TOOL_CALLS
+from svc.domain.inherited_models import inherit_models
 from svc.domain.intake import StoredSpan
 from svc.domain.packing import Parts
-from svc.domain.rework import CHANGEABLE, Totals, differs, totals
+from svc.domain.rework import CHANGEABLE, differs, totals
 from svc.domain.rollup import roll_up
 from svc.domain.span import SpanRow, ToolCall
 from svc.domain.tool_calls import dedupe_tool_calls
@@ -32,6 +33,8 @@ from svc.store.spans.attribute_codes import encode_within
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.large_traces import roll_trace
 from svc.store.spans.payloads import read_payloads
+from svc.store.spans.rework_progress import COUNTED, Progress, progress_of
+from svc.store.spans.session_calls import drop_calls_run_elsewhere
 from svc.store.spans.sessions import drop_empty_sessions, touch_sessions
 from svc.store.spans.trace_rollups import SPAN_FIELDS
 from svc.store.spans.writing import TOOL_CALL_COLUMNS, tool_call_records
@@ -66,21 +69,6 @@ _UPDATE: Final = (
 
 class AlreadyAtWork(OperatorError):
     """Somebody else reworks the same project in the same way."""
-
-
-@attrs.frozen
-class Progress:
-    """What a run has looked at and changed so far. `after_trace_id` is the last trace it has seen."""
-
-    after_trace_id: bytes = b""
-    spans: int = 0
-    traces: int = 0
-    changed_spans: int = 0
-    changed_traces: int = 0
-    without_payload: int = 0
-    before: Totals = attrs.field(factory=Totals)
-    after: Totals = attrs.field(factory=Totals)
-    finished: bool = False
 
 
 @attrs.define(eq=False)
@@ -132,7 +120,7 @@ class ReworkStore:
                 self.version,
             )
             if row is not None:
-                return _progress(row)
+                return progress_of(row)
             # What an earlier run found is of no use any more.
             await connection.execute(
                 "delete from rework where project_id = $1 and kind = $2", self.project_id, self.kind
@@ -234,6 +222,8 @@ class ReworkStore:
             trace = by_trace[row.trace_id]
             trace.stored.append(row)
             trace.made.append(row if lost else self.remake(row, span))
+        for trace in by_trace.values():
+            inherit_models(trace.made, payloads, self.remake)
         if self.kind == "remap":
             remade = [row for trace in by_trace.values() for row in trace.made if row.attributes]
             await encode_within(connection, self.project_id, remade, readonly=readonly)
@@ -285,6 +275,8 @@ class ReworkStore:
             if trace.changed:
                 row = {**dict(trace.row.items()), "project_id": self.project_id}
                 await roll_trace(connection, row, now)
+        changed_keys = [(self.project_id, trace.row["trace_id"]) for trace in traces if trace.changed]
+        await drop_calls_run_elsewhere(connection, changed_keys, now)
         await self._move_sessions(connection, [trace for trace in traces if trace.changed])
 
     async def _write_tool_calls(
@@ -348,12 +340,7 @@ class ReworkStore:
             " and after_trace_id = $16",
             self.project_id,
             self.kind,
-            current.after_trace_id,
-            current.spans,
-            current.traces,
-            current.changed_spans,
-            current.changed_traces,
-            current.without_payload,
+            *(getattr(current, name) for name in COUNTED),
             current.before.cost,
             current.after.cost,
             current.before.tokens,
@@ -388,13 +375,3 @@ def _advanced(progress: Progress, chosen: Sequence[Any], traces: Sequence[_Trace
         after=new_totals,
         finished=not chosen,
     )
-
-
-def _progress(row: Any) -> Progress:
-    return Progress(
-        **{name: row[name] for name in (
-            "after_trace_id", "spans", "traces", "changed_spans", "changed_traces", "without_payload",
-        )},
-        before=Totals(row["cost_before"], int(row["tokens_before"]), row["unpriced_before"]),
-        after=Totals(row["cost_after"], int(row["tokens_after"]), row["unpriced_after"]),
-    )  # fmt: skip

@@ -65,9 +65,13 @@ def _first(name: str, at: str, *, where: str, order: str = "") -> str:
     )
 
 
-def _preview(name: str, which: str, order: str) -> str:
+#: What a tool gave back is nobody's answer.
+_SPEAKS: Final = "kind not in ('tool', 'mcp')"
+
+
+def _preview(name: str, which: str, order: str, speaks: str = "true") -> str:
     """What the head shows, unless it is a wrapper that shows an object (`svc.domain.rollup._turn`)."""
-    any_span = _first(name, f"{which}_at", where=f"{name} <> ''", order=order)
+    any_span = _first(name, f"{which}_at", where=f"{name} <> '' and {speaks}", order=order)
     model = _first(name, f"model_{which}_at", where=f"{name} <> '' and kind = 'llm'", order=order)
     return (
         f"case when head.{name} <> '' and not (head.kind in ('step', 'workflow')"
@@ -94,7 +98,7 @@ with total as (
         min(started_at) filter (where tagged) as tagged_at,
         min(started_at) filter (where input_preview <> '') as input_at,
         min(started_at) filter (where input_preview <> '' and kind = 'llm') as model_input_at,
-        max(started_at) filter (where output_preview <> '') as output_at,
+        max(started_at) filter (where output_preview <> '' and {_SPEAKS}) as output_at,
         max(started_at) filter (where output_preview <> '' and kind = 'llm') as model_output_at
     from span where project_id = $1 and trace_id = $2 and started_at between $3 and $4
 ), orphan as (
@@ -133,6 +137,6 @@ select head.name, total.started_at, total.ended_at, total.root_at is not null as
     (select sum(cost) from unnest(array[total.input_cost, total.cache_read_cost, total.cache_write_cost])
         as bucket (cost)) as input_cost,
     total.output_cost, total.total_cost, total.unpriced_spans,
-    {_preview("input_preview", "input", "asc")}, {_preview("output_preview", "output", "desc")}
+    {_preview("input_preview", "input", "asc")}, {_preview("output_preview", "output", "desc", _SPEAKS)}
 from total, head
 """

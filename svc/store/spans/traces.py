@@ -21,6 +21,7 @@ from protocol.storage import Settled
 from svc.domain.rollup import TraceRollup
 from svc.store.postgres.database import WORK_TIMEOUT_S, Connection, Database
 from svc.store.spans.large_traces import ROLL_TIMEOUT_S, roll_large
+from svc.store.spans.session_calls import drop_calls_run_elsewhere
 from svc.store.spans.trace_rollups import ROLLED_COLUMNS, roll_small
 
 TraceKey = tuple[int, bytes]
@@ -182,6 +183,7 @@ async def _round(connection: Connection, now: datetime, limit: int, *, large: bo
     if not due:
         which = "large" if large else "not large"
         return Settled(0, 0, next_at=await connection.fetchval(_NEXT_DUE.format(large=which)))
+    await drop_calls_run_elsewhere(connection, [(row["project_id"], row["trace_id"]) for row in due], now)
     quiet = [row for row in due if not row["stale"] and row["due_at"] <= now]
     busy = [row for row in due if not row["stale"] and row["due_at"] > now]
     for statement, rows in ((_SETTLE, quiet), (_LOOK_AGAIN, busy)):

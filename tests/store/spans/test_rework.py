@@ -22,7 +22,8 @@ from svc.domain.span import SpanRow
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.rework import AlreadyAtWork, Kind, Progress, ReworkStore
+from svc.store.spans.rework import AlreadyAtWork, Kind, ReworkStore
+from svc.store.spans.rework_progress import Progress
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.aggregates.test_cubes import agree
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, on_server, one, rows, store_of

@@ -386,6 +386,36 @@ async def test_an_agent_whose_models_lose_their_usage_is_priced_again(store: Dat
     assert [tuple(row) for row in await fetch(store, told)] == [(None, "inferred"), (None, None)]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("session", ["s", "t"])
+async def test_a_call_that_one_trace_of_a_session_asks_for_and_another_runs_is_one_call(
+    store: Database, order: tuple[int, int], session: str
+) -> None:
+    clock = Clock()
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
+    call = {"type": "tool_call", "id": "c1", "name": "look_up", "arguments": {}}
+    chat = {
+        "session.id": "s",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.output.messages": [{"role": "assistant", "parts": [call]}],
+    }
+    tool = {
+        "session.id": session,
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look_up",
+        "gen_ai.tool.call_id": "c1",
+    }
+    parts = [one(2, attributes=chat), one(3, attributes=tool, trace_id=b"\x07" * 16)]
+    for place in order:
+        await spans.write(rows(parts[place]))
+        while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
+            pass
+    calls = await fetch(store, "select embedded from tool_call order by 1")
+    # Of another session it is another call.
+    assert [row["embedded"] for row in calls] == ([False] if session == "s" else [False, True])
+
+
 async def test_an_embedded_tool_call_that_a_later_tool_span_tells_is_one_call(store: Database) -> None:
     clock = Clock()
     spans, traces = store_of(store, clock), PostgresTraceStore(store)

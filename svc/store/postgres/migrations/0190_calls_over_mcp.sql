@@ -1,0 +1,272 @@
+-- expand
+-- Tool calls that several spans report, as `svc.domain.tool_calls` says it: of one request over MCP the spans at
+-- the client and at the server bear one name, and of several that failed the outermost counts.
+create or replace function trace_repeated_calls(project bigint, trace bytea, since timestamptz, until timestamptz)
+returns table (span_id bytea, index integer, started_at timestamptz)
+language plpgsql stable set enable_nestloop = off set work_mem = '64MB' as $$
+#variable_conflict use_column
+declare
+    -- Of spans. Kinds: 1 tools, 2 steps, 0 others.
+    ids        bytea[];
+    starts     timestamptz[];
+    ends       timestamptz[];
+    parents    integer[];
+    kinds      integer[];
+    over_mcp   boolean[];
+    twins      boolean[];
+    firsts     integer[];
+    n          integer;
+    -- Of calls, in order of their spans. Names, ids and pairs of both are numbered; 0 is no id.
+    spans      integer[];
+    indexes    integer[];
+    names      integer[];
+    call_ids   integer[];
+    pairs      integer[];
+    labels     integer[];
+    failures   boolean[];
+    repeated   boolean[];
+    size       integer;
+    tools      bigint;
+    tool_names bigint;
+    most       integer;
+    label_size bigint;
+    -- Of groups: the calls that are one, the one of them that counts, and the first one met.
+    groups     integer := 0;
+    of_call    integer[];
+    bests      integer[];
+    heads      integer[];
+    group_ids  integer[];
+    group_pairs integer[];
+    of_pair    integer[];
+    of_span    integer[];
+    visits     integer[];
+    outers     integer[];
+    -- A hash table of the labels in each group.
+    slots      bigint[];
+    slot_count integer;
+    slot       integer;
+    key        bigint;
+    known      boolean[];
+    matched    boolean[];
+    gone       boolean[];
+    run_ends   timestamptz[];
+    run_starts timestamptz[];
+    free       integer[];
+    free_ids   integer[];
+    g          integer;
+    i          integer;
+    j          integer;
+    c          integer;
+begin
+    with member as materialized (
+        select row_number() over (order by s.started_at, s.span_id)::integer as i, s.span_id, s.parent_span_id,
+            s.started_at, s.ended_at, s.name,
+            case when s.kind in ('tool', 'mcp') then 1 when s.kind = 'step' then 2 else 0 end as kind,
+            s.kind = 'mcp' as mcp,
+            s.usage_repeats is not distinct from 'twin' as twin
+        from span s
+        where s.project_id = project and s.trace_id = trace and s.started_at between since and until
+    ), call as materialized (
+        select row_number() over (order by m.i, t.index)::integer as c, m.i, t.index,
+            dense_rank() over (order by t.name collate "C")::integer as name,
+            case when t.call_id is null then 0
+                else dense_rank() over (order by t.call_id collate "C")::integer end as call_id,
+            case when t.call_id is null then 0
+                else dense_rank() over (order by t.name collate "C", t.call_id collate "C")::integer end as pair,
+            case when m.kind = 1 then dense_rank() over (order by m.kind, m.name collate "C")::integer
+                else 0 end as label,
+            t.status = 'error' as failure, m.kind = 1 as tool
+        from tool_call t join member m on m.span_id = t.span_id
+        where t.project_id = project and t.trace_id = trace and t.started_at between since and until
+    ), first as (
+        select c.i, min(c.c) as c from call c where c.tool group by c.i
+    ), called as (
+        select array_agg(c.i order by c.c) as spans, array_agg(c.index order by c.c) as indexes,
+            array_agg(c.name order by c.c) as names, array_agg(c.call_id order by c.c) as call_ids,
+            array_agg(c.pair order by c.c) as pairs, array_agg(c.label order by c.c) as labels,
+            array_agg(c.failure order by c.c) as failures, count(*) as size,
+            count(*) filter (where f.c is not null) as tools,
+            count(distinct c.name) filter (where f.c is not null) as tool_names,
+            greatest(max(c.name), max(c.call_id), max(c.pair), max(c.label)) as most
+        from call c left join first f on f.c = c.c
+    ), linked as (
+        select array_agg(m.span_id order by m.i) as ids, array_agg(m.started_at order by m.i) as starts,
+            array_agg(coalesce(m.ended_at, 'infinity') order by m.i) as ends,
+            array_agg(case when p.i is null or p.i = m.i then 0 else p.i end order by m.i) as parents,
+            array_agg(m.kind order by m.i) as kinds, array_agg(m.mcp order by m.i) as over_mcp,
+            array_agg(m.twin order by m.i) as twins,
+            array_agg(coalesce(f.c, 0) order by m.i) as firsts, count(*) as n, bool_or(m.twin) as twin
+        from member m left join member p on p.span_id = m.parent_span_id left join first f on f.i = m.i
+    )
+    select l.ids, l.starts, l.ends, l.parents, l.kinds, l.over_mcp, l.twins, l.firsts, l.n, d.spans, d.indexes, d.names,
+        d.call_ids, d.pairs, d.labels, d.failures, case when d.size > 1 or l.twin then d.size else 0 end,
+        d.tools, d.tool_names, d.most
+    into ids, starts, ends, parents, kinds, over_mcp, twins, firsts, n, spans, indexes, names,
+        call_ids, pairs, labels, failures, size, tools, tool_names, most
+    from linked l cross join called d;
+    if size = 0 then
+        return;
+    end if;
+    repeated := array_fill(false, array[size]);
+    of_call := array_fill(0, array[size]);
+    bests := of_call;
+    heads := of_call;
+    group_ids := of_call;
+    group_pairs := of_call;
+    if tool_names = tools then
+        for c in 1..size loop
+            if firsts[spans[c]] = c then
+                groups := groups + 1;
+                bests[groups] := c;
+                group_ids[groups] := call_ids[c];
+            end if;
+        end loop;
+    else
+        select p.parents, p.visits into parents, visits from trace_preorder(parents) p;
+        outers := array_fill(0, array[n]);
+        of_span := outers;
+        of_pair := array_fill(0, array[most + 1]);
+        slot_count := 2 * size + 1;
+        slots := array_fill(0::bigint, array[slot_count]);
+        label_size := most + 1;
+        for place in 1..n loop
+            i := visits[place];
+            j := parents[i];
+            if j > 0 then
+                if kinds[j] = 1 then
+                    outers[i] := j;
+                elsif kinds[j] = 2 then
+                    outers[i] := outers[j];
+                end if;
+            end if;
+            c := firsts[i];
+            if c > 0 then
+                g := 0;
+                if outers[i] > 0 then
+                    g := of_span[outers[i]];
+                end if;
+                if g > 0 then
+                    if names[bests[g]] <> names[c] then
+                        g := 0;
+                    elsif group_ids[g] > 0 and call_ids[c] > 0 then
+                        if group_ids[g] <> call_ids[c] then
+                            g := 0;
+                        end if;
+                    elsif not over_mcp[i] then
+                        key := g * label_size + labels[c];
+                        slot := abs(hashint8(key)::bigint) % slot_count + 1;
+                        while slots[slot] <> 0 and slots[slot] <> key loop
+                            slot := slot % slot_count + 1;
+                        end loop;
+                        if slots[slot] = key then
+                            g := 0;
+                        end if;
+                    end if;
+                end if;
+                if g = 0 and pairs[c] > 0 then
+                    g := of_pair[pairs[c]];
+                    if g > 0 then
+                        j := spans[heads[g]];
+                        if not (starts[greatest(i, j)] < ends[least(i, j)] or starts[i] = starts[j]) then
+                            g := 0;
+                        end if;
+                    end if;
+                end if;
+                if g = 0 then
+                    groups := groups + 1;
+                    g := groups;
+                    heads[g] := c;
+                    bests[g] := c;
+                    group_ids[g] := call_ids[c];
+                    group_pairs[g] := pairs[c];
+                else
+                    if group_ids[g] = 0 then
+                        group_ids[g] := call_ids[c];
+                        group_pairs[g] := pairs[c];
+                    end if;
+                    -- The first failed one counts, else the one with an id, else the first one met.
+                    j := bests[g];
+                    if not failures[j] and (failures[c] or (call_ids[c] > 0 and call_ids[j] = 0)) then
+                        bests[g] := c;
+                    end if;
+                end if;
+                of_call[c] := g;
+                of_span[i] := g;
+                if group_pairs[g] > 0 then
+                    of_pair[group_pairs[g]] := g;
+                end if;
+                key := g * label_size + labels[c];
+                slot := abs(hashint8(key)::bigint) % slot_count + 1;
+                while slots[slot] <> 0 and slots[slot] <> key loop
+                    slot := slot % slot_count + 1;
+                end loop;
+                slots[slot] := key;
+            end if;
+        end loop;
+        for c in 1..size loop
+            j := firsts[spans[c]];
+            if j > 0 and bests[of_call[j]] <> j then
+                repeated[c] := true;
+            end if;
+        end loop;
+    end if;
+    -- A span that another trace reports as well reports no call inside an answer.
+    known := array_fill(false, array[most + 1]);
+    for g in 1..groups loop
+        if not twins[spans[bests[g]]] and group_ids[g] > 0 then
+            known[group_ids[g]] := true;
+        end if;
+    end loop;
+    -- Calls inside answers: those with the id of a tool's span, and those of one id in answers that overlap.
+    gone := array_fill(false, array[size]);
+    matched := array_fill(false, array[most + 1]);
+    run_ends := array_fill(null::timestamptz, array[most + 1]);
+    run_starts := run_ends;
+    for c in 1..size loop
+        i := spans[c];
+        if twins[i] then
+            repeated[c] := true;
+        end if;
+        j := call_ids[c];
+        if kinds[i] <> 1 and j > 0 then
+            if known[j] then
+                matched[j] := true;
+                gone[c] := true;
+            elsif starts[i] < run_ends[j] or starts[i] = run_starts[j] then
+                gone[c] := true;
+            else
+                run_starts[j] := starts[i];
+                run_ends[j] := ends[i];
+            end if;
+        end if;
+    end loop;
+    -- Each name keeps the spans that no id has matched yet: those without an id, and those with one.
+    free := array_fill(0, array[most + 1]);
+    free_ids := free;
+    for g in 1..groups loop
+        j := names[bests[g]];
+        if twins[spans[bests[g]]] then
+            continue;
+        elsif group_ids[g] = 0 then
+            free[j] := free[j] + 1;
+        elsif not matched[group_ids[g]] then
+            free_ids[j] := free_ids[j] + 1;
+        end if;
+    end loop;
+    for c in 1..size loop
+        j := names[c];
+        if kinds[spans[c]] = 1 or gone[c] then
+            continue;
+        elsif free[j] > 0 then
+            free[j] := free[j] - 1;
+            gone[c] := true;
+        elsif call_ids[c] = 0 and free_ids[j] > 0 then
+            free_ids[j] := free_ids[j] - 1;
+            gone[c] := true;
+        end if;
+    end loop;
+    return query
+        select ids[x.span], x.index, starts[x.span]
+        from unnest(spans, indexes, repeated, gone) as x (span, index, repeated, gone)
+        where x.repeated or x.gone;
+end $$;
