@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
 from protocol.storage import Batch
+from svc.domain.attributes.reading import AttributeReader
 from svc.domain.inherited_models import inherit_models
 from svc.domain.intake import decoder
 from svc.domain.mapping import map_span
@@ -18,6 +20,7 @@ from tests.domain import BOOK, buckets, mapped
 from tests.domain import wire as wire_span
 from tests.domain.clients import span
 
+PAIRS_OF = partial(AttributeReader().pairs, 1)
 ANSWER: dict[str, Any] = {
     "conversation.id": "c1",
     "gen_ai.usage.input_tokens": 120,
@@ -54,16 +57,19 @@ def test_a_command_of_codex_is_a_call_of_a_tool() -> None:
 def test_the_model_is_that_of_the_request_above(between: int) -> None:
     """Which is sent behind what stands below it, since it ends later."""
     request = wire.span("try_run_sampling_request", {"model": "gpt-4o"}, span_id=b"request_")
-    answer = wire.span("handle_responses", ANSWER, span_id=b"answer__", parent=b"request_")
+    attributes = {**ANSWER, "env": "prod"}
+    answer = wire.span("handle_responses", attributes, span_id=b"answer__", parent=b"request_")
     other = [wire.span(f"step {n}", {}, span_id=b"%08d" % (n + 1)) for n in range(between)]
     rows = decoded(answer, *other, request)
     row = rows["handle_responses"]
     assert len(rows) == 2 + between
     assert (row.provided_model_name, row.model_id, row.cost_source) == ("gpt-4o", "gpt-4o", "inferred")
     assert rows["try_run_sampling_request"].provided_model_name is None
+    # Held back until its model was there, it has its attributes as well.
+    assert row.attributes[::2] == ("environment",)
     # `remap` sees one span at a time, and keeps what is known.
     span = wire_span(ANSWER, name="handle_responses")
-    assert remapped(row, span, BOOK).provided_model_name == "gpt-4o"
+    assert remapped(row, span, BOOK, PAIRS_OF).provided_model_name == "gpt-4o"
 
 
 def test_without_a_model_above_a_call_is_unpriced() -> None:
@@ -78,5 +84,5 @@ def test_a_trace_that_came_in_several_batches_gets_its_model_when_it_is_remapped
     spans = {(one.trace_id, one.span_id): one for one in (request, answer)}
     made = [map_span(one, BOOK) for one in (request, answer)]
     assert [row.provided_model_name for row in made] == [None, None]
-    inherit_models(made, spans, lambda row, wire: remapped(row, wire, BOOK))
+    inherit_models(made, spans, lambda row, wire: remapped(row, wire, BOOK, PAIRS_OF))
     assert [row.provided_model_name for row in made] == [None, "gpt-4o"]
