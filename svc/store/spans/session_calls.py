@@ -14,8 +14,8 @@ from svc.domain.datasets import TOOL_CALLS
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.database import Connection
 
-#: Gemini CLI has three traces a turn.
-SESSION_TRACES: Final = 50
+#: The nearest by when they began: Gemini CLI has three traces a turn, and each is a look-up.
+SESSION_TRACES: Final = 12
 TRACE_CALLS: Final = 1000
 
 _OF_TRACE: Final = (
@@ -28,7 +28,7 @@ _OF_TRACE: Final = (
 # and settled traces that lost one this way, which are tallied anew.
 _DROP: Final = f"""
 with due as materialized (
-    select t.project_id, t.trace_id, t.session_id, t.first_started_at, t.last_started_at
+    select t.project_id, t.trace_id, t.session_id, t.started_at, t.first_started_at, t.last_started_at
     from unnest($1::bigint[], $2::bytea[]) as d (project_id, trace_id)
     join trace t using (project_id, trace_id)
     where t.session_id is not null
@@ -42,7 +42,7 @@ with due as materialized (
         where n.project_id = due.project_id and n.session_id = due.session_id and n.trace_id <> due.trace_id
             and n.started_at between due.first_started_at - interval '1 hour'
             and due.last_started_at + interval '1 hour'
-        order by n.started_at desc limit {SESSION_TRACES}
+        order by abs(extract(epoch from n.started_at - due.started_at)) limit {SESSION_TRACES}
     ) near
     cross join lateral ({_OF_TRACE.format(of="near")}) c
     where exists (select from own where own.project_id = due.project_id and own.trace_id = due.trace_id)

@@ -21,6 +21,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.payloads import read_payloads
+from svc.store.spans.session_calls import SESSION_TRACES
 from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from tests.wire import request, span
@@ -414,6 +415,32 @@ async def test_a_call_that_one_trace_of_a_session_asks_for_and_another_runs_is_o
     calls = await fetch(store, "select embedded from tool_call order by 1")
     # Of another session it is another call.
     assert [row["embedded"] for row in calls] == ([False] if session == "s" else [False, True])
+
+
+async def test_of_a_session_of_many_traces_those_nearest_to_the_call_are_looked_at(store: Database) -> None:
+    clock = Clock()
+    call = {"type": "tool_call", "id": "c0", "name": "look_up", "arguments": {}}
+    chat = {
+        "session.id": "s",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.output.messages": [{"role": "assistant", "parts": [call]}],
+    }
+    sent = [one(2, attributes=chat)]
+    for number in range(2 * SESSION_TRACES):
+        tool = {
+            "session.id": "s",
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "look_up",
+            "gen_ai.tool.call_id": f"c{number}",
+        }
+        trace_id = (100 + number).to_bytes(16, "big")
+        sent.append(one(3, start=NOW + number * timedelta(minutes=2), attributes=tool, trace_id=trace_id))
+    await store_of(store, clock).write(rows(*sent))
+    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 100)).seen:
+        pass
+    calls = await fetch(store, "select embedded from tool_call")
+    assert [row["embedded"] for row in calls] == [False] * 2 * SESSION_TRACES
 
 
 async def test_an_embedded_tool_call_that_a_later_tool_span_tells_is_one_call(store: Database) -> None:
