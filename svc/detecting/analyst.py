@@ -93,7 +93,7 @@ class CaseAnalyst:
 
     async def _outcome(self, lease: RcaLease) -> dict[str, Any] | str | None:
         """The report, or why there is none; None when the lease was lost meanwhile."""
-        outcome: dict[str, Any] | str | None = f"it took longer than {ANALYSIS_TIMEOUT_S:.0f} s"
+        outcome: dict[str, Any] | str | None = f"it took longer than {round(ANALYSIS_TIMEOUT_S)} s"
         try:
             with trio.move_on_after(ANALYSIS_TIMEOUT_S):
                 outcome = await self._held(lease)

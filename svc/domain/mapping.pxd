@@ -12,11 +12,11 @@ cpdef tuple tokens_of(dict fields)
 
 cdef tuple _costs(dict fields, object priced, tuple tokens)
 
-cdef tuple _outcome(object span, dict fields, object kind, object answer_text)
+cdef tuple _outcome(object span, dict fields, object kind, object answer_text, bint raises)
 
 cdef object _input_preview(object kind, dict fields, object messages)
 
-cdef object _output_preview(object kind, dict fields, bint answered, object answer_text)
+cdef object _output_preview(object kind, dict fields, object messages, object answer_text, bint asks)
 
 cdef tuple _own_call(object span, dict fields, object status, object error_type, object error_message)
 

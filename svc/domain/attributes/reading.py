@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
-from svc.domain.attributes.conventions import CONVENTIONS, PREFIX, spellings
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, PREFIX, spellings
 from svc.domain.span import SpanRow
 from svc.domain.values import NAME_CHARS, text
 
@@ -125,7 +125,7 @@ class AttributeReader:
         rank = place - 1_000 * before
         earlier = values.get(field)
         if earlier is None or rank < earlier[0]:
-            texts = _texts(value) if field in _MANY else _one(value)
+            texts = _texts_of(field, value)
             if texts:
                 values[field] = (rank, texts)
 
@@ -148,6 +148,15 @@ def metadata_of(value: Any) -> Mapping[str, Any]:
     return {f"metadata.{key}": member for key, member in value.items() if type(key) is str}
 
 
+def word_of(convention: str, span: WireSpan) -> str | None:
+    """The value of one convention alone, its first if it has many: what the span says, else its resource."""
+    for attributes in (span.attributes, span.resource.attributes):
+        for key in CONVENTION_FIELDS[convention].keys:
+            if key in attributes and (texts := _texts_of(convention, attributes[key])):
+                return texts[0]
+    return None
+
+
 def value_text(value: Any) -> str | None:
     """A value as it stands in its field: a text, a whole number or a truth; None for anything else."""
     if type(value) is bool:
@@ -156,6 +165,10 @@ def value_text(value: Any) -> str | None:
         return None
     written = text(value)
     return None if written is None else clean(written[:NAME_CHARS]).strip() or None
+
+
+def _texts_of(field: str, value: Any) -> Sequence[str]:
+    return _texts(value) if field in _MANY else _one(value)
 
 
 def _one(value: Any) -> tuple[str, ...]:

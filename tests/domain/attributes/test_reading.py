@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA
-from svc.domain.attributes.reading import MOST_OF_ONE, MOST_TOGETHER, AttributeReader, Pairs
+from svc.domain.attributes.reading import MOST_OF_ONE, MOST_TOGETHER, AttributeReader, Pairs, word_of
 from svc.domain.mapping import map_span
 from svc.domain.values import NAME_CHARS
 from tests.domain import BOOK, wire
@@ -146,3 +146,11 @@ def test_what_a_reader_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     long = {"tag.tags": ["x" * 100] * 50}
     assert fields(long, reader=reader) == {"tag": ["x" * 100]}
     assert all("xxx" not in part for said in reader._remembered for part in said if type(part) is str)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
+def test_one_convention_alone_is_read_as_among_all(convention: Any) -> None:
+    for key in convention.keys:
+        for attributes, resource in (({key: "a"}, {}), ({}, {key: "a"}), ({key: "a"}, {key: "b"})):
+            assert word_of(convention.name, wire(attributes, resource=resource)) == "a"
+    assert word_of(convention.name, wire({})) is None

@@ -20,13 +20,14 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from protocol.otlp.reading import WireSpan
+from svc.domain.attributes.reading import word_of
 from svc.domain.conversation_history import STAND_IN_ROLE, shortened
 from svc.domain.detect.detectors.answers import Answer, AskedCall, canonical
 from svc.domain.dialects import Reading, read_texts
 from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
 from svc.domain.rollup import Timed, by_start
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
-from svc.domain.values import name, text
+from svc.domain.values import name
 
 #: Kinds whose payload is read: what answers, and what is called.
 TEXTUAL: Final[frozenset[Kind]] = frozenset({"llm", "tool", "mcp"})
@@ -132,8 +133,7 @@ def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts
     spared = spared or 0
     reading = read_texts(span.attributes)
     fields = reading.found
-    release = text(span.resource.attributes.get("service.version"))
-    release = None if release is None else name(release)
+    release = word_of("release", span)
     if kind in CALLED:
         return SpanTexts(
             arguments=canonical(fields.get("tool_arguments", fields.get("input_value"))),

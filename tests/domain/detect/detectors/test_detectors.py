@@ -380,6 +380,9 @@ def test_models_releases_prompts_and_tools_are_counted_once_a_trace_and_call_sit
     assert only(trace, "answered_model").detail == '["gpt-4o","gpt-4o-2024-08-06"]'
     assert only(trace, "seen_release").detail == "1.4.2"
     assert only(trace, "seen_release").subject == "site:desk"
+    # In any client's spelling, as the field `release` has it.
+    langfuse = settled(chat(2, "a", attributes={"langfuse.release": "1.4.3"}), resource=resource)
+    assert only(langfuse, "seen_release").detail == "1.4.3"
     prompt, tools = only(trace, "seen_prompt"), only(trace, "seen_tools")
     assert prompt.subject == tools.subject == "site:writer"
     tomorrow = {
