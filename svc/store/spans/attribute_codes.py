@@ -10,7 +10,7 @@ committed before any span has them. One that no span has harms nobody, and none 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -51,6 +51,8 @@ class AttributeCodes:
     database: Database
     _codes: dict[_Value, str] = attrs.field(factory=dict)
     _together: dict[tuple[int, Pairs], str | None] = attrs.field(factory=dict)
+    #: Fields with the most values there may be, of which all are remembered: what stands for any other.
+    _full: dict[tuple[int, str], str] = attrs.field(factory=dict)
     _hidden: frozenset[tuple[int, str]] = frozenset()
 
     def adopt(self, hidden: frozenset[tuple[int, str]]) -> None:
@@ -76,14 +78,10 @@ class AttributeCodes:
 
     async def _encoded(self, new: Sequence[tuple[int, Pairs]]) -> dict[tuple[int, Pairs], str | None]:
         values = {(project_id, *pair) for project_id, pairs in new for pair in _by_two(pairs)}
-        codes = {value: self._codes[value] for value in values if value in self._codes}
         # What is remembered may change meanwhile; this group goes by its own.
+        codes = {value: code for value in values if (code := self._remembered(value)) is not None}
         if unknown := values - codes.keys():
-            given = await self._given_out(unknown)
-            codes |= given
-            if len(self._codes) + len(given) > _REMEMBERED_VALUES:
-                self._forget()
-            self._codes |= given
+            codes |= await self._given_out(unknown)
         facets = {
             (project_id, pairs): _joined(codes[project_id, *pair] for pair in _by_two(pairs))
             for project_id, pairs in new
@@ -92,6 +90,10 @@ class AttributeCodes:
             self._together.clear()
         self._together |= facets
         return facets
+
+    def _remembered(self, value: _Value) -> str | None:
+        code = self._codes.get(value)
+        return self._full.get(value[:2]) if code is None else code
 
     async def _given_out(self, unknown: set[_Value]) -> dict[_Value, str]:
         by_project: dict[int, list[tuple[str, str]]] = {}
@@ -103,10 +105,32 @@ class AttributeCodes:
             given |= {
                 (project_id, field, value): code for (field, value), code in zip(values, codes, strict=True)
             }
+            self._remember(project_id, dict(zip(values, codes, strict=True)))
+            await self._learn_full(project_id, sorted({field for field, _ in values}))
         return given
+
+    async def _learn_full(self, project_id: int, fields: Sequence[str]) -> None:
+        """Remember fields that have no room as a whole, so that a new value asks nothing of the database."""
+        fields = [field for field in fields if (project_id, field) not in self._full]
+        rows = await self.database.fetch(
+            "select v.field, v.value, v.code from attribute_value full_field join attribute_value v"
+            " using (project_id, field) where full_field.project_id = $1"
+            " and full_field.field = any($2::text[]) and full_field.value = $3",
+            project_id,
+            fields,
+            OTHER,
+        )
+        self._remember(project_id, {(row["field"], row["value"]): row["code"] for row in rows})
+        self._full |= {(project_id, row["field"]): row["code"] for row in rows if row["value"] == OTHER}
+
+    def _remember(self, project_id: int, codes: Mapping[tuple[str, str], str]) -> None:
+        if len(self._codes) + len(codes) > _REMEMBERED_VALUES:
+            self._forget()
+        self._codes |= {(project_id, *pair): code for pair, code in codes.items()}
 
     def _forget(self) -> None:
         self._codes.clear()
+        self._full.clear()
         self._together.clear()
 
 

@@ -95,6 +95,29 @@ async def test_beyond_the_most_values_all_are_one_and_say_so(
     assert [row["value"] for row in stored] == ["env 1", ""]
 
 
+async def test_a_field_without_room_asks_the_database_for_nothing_more(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attribute_codes, "MOST_VALUES", 3)
+    spans, elsewhere = store_of(store), store_of(store, Clock())
+    await elsewhere.write(shop(1, "env 0"))
+    for number in range(1, 6):
+        await spans.write(shop(number + 1, f"env {number}"))
+    asked = 0
+
+    async def run(*_: Any, **__: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        raise AssertionError("the database was asked")
+
+    monkeypatch.setattr(Database, "run", run)
+    monkeypatch.setattr(Database, "fetch", run)
+    for number in (0, 2, 7, 8):
+        decoded = shop(number + 20, f"env {number}")
+        await spans.codes.encode(decoded)
+    assert asked == 0
+
+
 async def test_hidden_values_are_deleted_and_come_back_only_under_new_characters(store: Database) -> None:
     await ProjectStore(store).make_default()
     spans, keys = store_of(store), AttributeKeys(store)
