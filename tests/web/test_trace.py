@@ -39,7 +39,10 @@ async def settle(store: Database) -> None:
 @pytest.fixture
 async def here(store: Database) -> AsyncIterator[Replica]:
     async with replica(store) as found:
-        writer = store_of(store, Clock())
+        clock = Clock()
+        # A healthy twin is looked for by arrival, days around: not around a day of the past.
+        clock.now = now()
+        writer = store_of(store, clock)
         for story in (failing(), failing("healthy", broken=False), hostile(), strange(), list(many(260))):
             await writer.write(rows(*story, resource={"service.name": "shop"}))
         await settle(store)
