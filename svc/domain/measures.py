@@ -42,12 +42,12 @@ MEASURES: Final = {
         QueryMeasure("error_rate", None, "share of rows whose status is error, 0 to 1"),
         QueryMeasure("cost", "USD", "sum of costs as decimal text; unpriced_spans have usage and no price"),
         QueryMeasure("tokens", "tokens", "sum of tokens by kind, and their total"),
-        QueryMeasure("duration_p50", "ms", "median duration of rows that ended"),
-        QueryMeasure("duration_p95", "ms", "95th percentile of durations"),
-        QueryMeasure("duration_p99", "ms", "99th percentile of durations"),
-        QueryMeasure("traces", None, "distinct traces"),
-        QueryMeasure("sessions", None, "distinct sessions"),
-        QueryMeasure("users", None, "distinct users"),
+        QueryMeasure("duration_p50", "ms", "median duration of rows that ended, within 1 %"),
+        QueryMeasure("duration_p95", "ms", "95th percentile of durations, within 1 %"),
+        QueryMeasure("duration_p99", "ms", "99th percentile of durations, within 1 %"),
+        QueryMeasure("traces", None, "distinct traces; beyond 10,000 an estimate within 2 %"),
+        QueryMeasure("sessions", None, "distinct sessions, likewise"),
+        QueryMeasure("users", None, "distinct users, likewise"),
     )
 }
 COUNT: Final = MEASURES["count"]

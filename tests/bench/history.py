@@ -58,14 +58,16 @@ select $1, decode(md5('trace ' || n / 10), 'hex'), decode(lpad(to_hex(n), 16, '0
     case when n % 10 = 0 then null else decode(lpad(to_hex(n - n % 10), 16, '0'), 'hex') end,
     (array['agent','llm','tool','llm','tool','llm','retrieval','llm','tool','llm'])[1 + n % 10],
     case when n % $6::bigint = 0 then 'a needle in the haystack' else 'chat step ' || n % 40 end,
-    case when n % 33 = 0 then 'error' else 'ok' end, at, at + interval '900 milliseconds', at,
+    case when n % 33 = 0 then 'error' else 'ok' end, at,
+    at + (5 + n * 7919 % 3000) * interval '1 millisecond', at,
     'shop/' || n % 60, false, 'session-' || n / 1000, 'user-' || n % 500, 'gpt-4o',
     case when n % $7::bigint = 5 then 'o1-mini' when n % 10 = 9 and n < $6::bigint * 7 then 'gpt-3.5-turbo'
         else (array['gpt-4o','gpt-4o-mini','claude-sonnet-4-5'])[1 + n % 3] end,
-    'openai', 900, 60, 0.0021, 'inferred', 'where is my parcel number ' || n, 'it is on its way, order ' || n,
-    0
+    'openai', tokens.input, tokens.output, (tokens.input * 2.5 + tokens.output * 10) / 1000000, 'inferred',
+    'where is my parcel number ' || n, 'it is on its way, order ' || n, 0
 from generate_series($2::bigint, $3::bigint) n
 cross join lateral (select $4::timestamptz + n * $5::interval as at) as times
+cross join lateral (select 200 + n * 31 % 9000 as input, 20 + n * 17 % 800 as output) as tokens
 """
 
 _TRACES = """

@@ -54,6 +54,38 @@ def questions(now: datetime) -> dict[str, tuple[str, dict[str, Any]]]:
         "facets by session, 30 days": ("facets", {**spans, "field": "session_id", "range": month}),
         "search for a common word": ("search", {**spans, "q": "parcel", "limit": 50}),
         "search for a rare word": ("search", {**spans, "q": "needle", "limit": 50}),
+        **measured_questions(month),
+    }
+
+
+def measured_questions(month: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Measures over thirty days of event time, most of them filtered and grouped."""
+    about: dict[str, Any] = {"dataset": "spans", "range": month, "by": "started_at"}
+    by_hour = {**about, "interval": "hour"}
+    failed = {**about, "filters": {"status": "error"}}
+    return {
+        "measure: errors by hour": ("timeseries", {**by_hour, "measure": "errors"}),
+        "measure: cost by model": ("facets", {**about, "field": "model_id", "measure": "cost"}),
+        "measure: cost of a kind by hour and model": (
+            "timeseries",
+            {**by_hour, "measure": "cost", "group_by": "model_id", "filters": {"kind": "llm"}},
+        ),
+        "measure: tokens by day": ("timeseries", {**about, "interval": "day", "measure": "tokens"}),
+        "measure: p95 by call site": (
+            "facets",
+            {**about, "field": "call_site_id", "measure": "duration_p95"},
+        ),
+        "measure: p95 by call site of a kind": (
+            "facets",
+            {**about, "field": "call_site_id", "measure": "duration_p95", "filters": {"kind": "tool"}},
+        ),
+        "measure: count of a kind that failed": (
+            "count",
+            {**failed, "filters": {"status": "error", "kind": "tool"}},
+        ),
+        "measure: users of what failed": ("count", {**failed, "measure": "users"}),
+        "measure: traces of what failed": ("count", {**failed, "measure": "traces"}),
+        "measure: failed spans by user": ("facets", {**failed, "field": "user_id"}),
     }
 
 

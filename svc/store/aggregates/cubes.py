@@ -2,10 +2,10 @@
 
 Owns the tables `cube`, `cube_day`, `cube_progress` and, with `closed_hours`, `cube_dirty`; what searches
 look up is built along with them (`blocks`, `values`), the vitals of what ran (`vitals`), the models that were
-called (`models`), ids of spans (`span_ids`), and traces, their codes and ids (`trace_values`, `trace_codes`,
-`trace_ids`), which have hours as well. A closed hour of `created_at` changes only when a span in it is
-replaced, expires, or loses a repeated tool call; whoever does that calls `mark_dirty` in the same
-transaction.
+called (`models`), ids of spans (`span_ids`), spans by column (`span_columns`), and traces, their codes and
+ids (`trace_values`, `trace_codes`, `trace_ids`), which have hours as well. A closed hour of `created_at`
+changes only when a span in it is replaced, expires, or loses a repeated tool call; whoever does that calls
+`mark_dirty` in the same transaction.
 
 Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
 
@@ -31,6 +31,7 @@ from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
+from svc.store.aggregates.span_columns import DayColumns, build_hour_columns
 from svc.store.aggregates.span_ids import build_span_ids
 from svc.store.aggregates.sums import count_all, sum_up
 from svc.store.aggregates.trace_codes import UNCODED, code_lacking
@@ -50,6 +51,8 @@ _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
 _LOCK: Final = 0x6375_6265
+#: Days that one round writes by column: a large one takes seconds.
+DAYS_AT_ONCE: Final = 4
 
 
 @attrs.define(eq=False)
@@ -71,13 +74,14 @@ class CubeStore:
                     return Built(hours, more=True)
         await mark_lacking(self.database, now)
         for project_id, name, hour in await self._dirty(limit - hours):
-            await self._build(project_id, BUILT[name], hour, until=None)
+            await self._build(project_id, BUILT[name], hour, until=None, now=now)
             hours += 1
         if self._earlier and hours < limit:
             hours += await self._make_up(limit - hours)
         if hours < limit:
             hours += await self._code(limit - hours)
-        return Built(hours, more=hours >= limit)
+        days = await DayColumns(self.database).build(now, DAYS_AT_ONCE) if hours < limit else 0
+        return Built(hours + days, more=hours >= limit or days == DAYS_AT_ONCE)
 
     async def _code(self, limit: int) -> int:
         """Code groups of traces that a release before made, or makes beside this one. Returns how many."""
@@ -144,7 +148,7 @@ class CubeStore:
             hour = await self._next_hour(project_id, dataset, closed_until)
             if hour is None:
                 break
-            await self._build(project_id, dataset, hour, until=hour + HOUR)
+            await self._build(project_id, dataset, hour, until=hour + HOUR, now=now)
             hours += 1
         return hours
 
@@ -175,7 +179,7 @@ class CubeStore:
         return await self.database.run(work)
 
     async def _build(
-        self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None
+        self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None, now: datetime
     ) -> None:
         async def work(connection: Connection) -> None:
             # One builder of a cube at a time, over all replicas; the lock ends with the transaction.
@@ -204,6 +208,7 @@ class CubeStore:
             if dataset is SPANS:
                 await build_models(connection, project_id, hour, hour + HOUR)
                 await build_span_ids(connection, project_id, hour, hour + HOUR)
+                await build_hour_columns(connection, project_id, hour, hour + HOUR, now)
             if dataset is TRACES:
                 await build_trace_values(connection, project_id, hour, hour + HOUR)
                 await build_trace_ids(connection, project_id, hour, hour + HOUR)

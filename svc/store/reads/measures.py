@@ -18,6 +18,9 @@ from svc.domain.measures import MeasureName, QueryMeasure
 from svc.domain.rollup import MOST_TOKENS
 from svc.domain.span import TOKEN_BUCKETS
 
+#: Beside the columns of a row whose distinct ids were too many to count.
+ESTIMATED: Final = "estimated"
+
 
 @attrs.frozen
 class MeasureColumns:
@@ -44,7 +47,9 @@ def measure_columns(dataset: Dataset, measure: QueryMeasure) -> MeasureColumns:
 
 def decimal_text(value: Decimal) -> str:
     """Money as plain decimal text without trailing zeros."""
-    return f"{value.normalize():f}"
+    # Not `normalize`, which rounds to the digits of the context.
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _distinct(name: MeasureName, column: str) -> MeasureColumns:

@@ -1,13 +1,13 @@
 """Aggregates over the datasets: count, timeseries, facets, search.
 
 Owns the answers of the query API, one read-only statement each, bounded in time. What may be asked stands in
-`svc.store.reads.questions`, measures in `measures`, counts from the cubes in `cube_counts`. Raises `Refused`
+`svc.store.reads.questions`, measures in `measures`; groups come from `grouped`. Raises `Refused`
 for questions that cannot be answered, `Outage` when the database is away or the time is up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -25,30 +25,31 @@ from protocol.refusals import (
 from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
 from svc.domain.calendar import after as later
-from svc.domain.datasets import EVENT_TIME, SPANS, Dataset, Field
+from svc.domain.columns.totals import COUNTED_IDS
+from svc.domain.datasets import EVENT_TIME, SPANS, Dataset
 from svc.domain.measures import COUNT
 from svc.domain.quantities import count
 from svc.store.aggregates.closed_hours import CUBED
-from svc.store.aggregates.cubes import split_range
-from svc.store.aggregates.failed import FAILED
 from svc.store.aggregates.values import PLACED
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.keyset import Keyset, KeyType
 from svc.store.postgres.rows import call_flag, printed, without_aged_out
-from svc.store.reads.attributes import dictionary_of, held_codes, require_fields
+from svc.store.reads.attributes import require_fields
 from svc.store.reads.buckets import CALENDAR_INTERVALS, INTERVALS, bucket_starts
-from svc.store.reads.cube_counts import GroupKey, cube_field, cube_sql
+from svc.store.reads.column_answers import Grouping
+from svc.store.reads.cube_counts import GroupKey
 from svc.store.reads.event_time import newest_started
-from svc.store.reads.measures import measure_columns
+from svc.store.reads.grouped import QUERY_TIMEOUT_S, GroupedRows
+from svc.store.reads.measures import ESTIMATED, measure_columns
 from svc.store.reads.questions import Question, field_of, filter_text, stored_value
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
 from svc.store.spans.availability import spans_with_payloads
 
-QUERY_TIMEOUT_S: Final = 30.0
 #: What it may take to find out whether rows that arrived at another time happened in the range.
 NOTE_TIMEOUT_S: Final = 0.5
 #: Rows counted for such a note; more are said to be more.
 NOTE_ROWS: Final = 1_000
+ESTIMATE_NOTE: Final = "more than {most} {name} are estimated, within 2 %"
 
 #: A filter on one of these leaves so few rows that walking them is quicker than any index of texts.
 _NARROW: Final = {"trace_id", "span_id", "session_id", "user_id"}
@@ -72,12 +73,16 @@ class QueryStore:
     """
 
     database: Database
+    _groups: GroupedRows = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._groups = GroupedRows(self.database)
 
     async def count(self, question: Question) -> dict[str, Any]:
         """`{count}`: rows, or the summed values of `metric_rollups`."""
-        rows = await self._aggregate(question, GroupKey("null::text", "null::text", "null::text"))
-        answer = _heading(question) | _measured(question, rows[0] if rows else {})
-        return answer | await self._notes(question, answer["count"])
+        row = await self._groups.total(question)
+        answer = _heading(question) | _measured(question, row)
+        return answer | await self._notes(question, [row], answer["count"])
 
     async def timeseries(
         self, question: Question, interval: str, group_by: str | None = None, top_n: int = 5
@@ -99,42 +104,23 @@ class QueryStore:
         )
         in_cubes = interval in CALENDAR_INTERVALS
         key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
-        rows = {row["key"]: row for row in await self._aggregate(question, key)}
-        buckets = _buckets(question, starts, rows)
-        answer = _heading(question) | {"buckets": buckets}
-        if grouped is not None:
-            answer["group_by"] = grouped.name
-            answer["series"] = await self._series(question, raw, grouped, starts, top_n)
-        return answer | await self._notes(question, sum(bucket["count"] for bucket in buckets))
-
-    async def _series(
-        self, question: Question, time: str, field: Field, starts: Sequence[Any], top_n: int
-    ) -> list[dict[str, Any]]:
-        """The buckets of the largest values of a field, largest first."""
-        values = [row["key"] for row in await self._largest(question, field, top_n)]
-        where, source, column = question.where(), question.dataset.table, field.name
-        stored = [value for value in values if value is not None]
-        dictionary: Mapping[str, str | None] = {}
-        if field.type == "attribute":
-            dictionary = await dictionary_of(self.database, question.project_id, field.name)
-            stored = [code for code, value in dictionary.items() if value in stored]
-            source, column = f"{source} {held_codes(where, dictionary)}", "held.code"
-        one_of = f"{column} = any({where.value(stored)}::text[])"
-        where.add(f"({one_of} or {column} is null)" if None in values else one_of)
-        # A row for each bucket and value that has any.
-        rows = await self.database.fetch(
-            f"select {time} as key, {column} as value, {_sums(question)} from {source}"
-            f" where {where.sql()} group by 1, 2",
-            *where.values,
-            timeout_s=QUERY_TIMEOUT_S,
-        )
-        cells: dict[Any, dict[Any, Any]] = {value: {} for value in values}
-        for row in rows:
-            cells[dictionary.get(row["value"], row["value"])][row["key"]] = row
-        return [
-            {"value": value, "buckets": _buckets(question, starts, by_start)}
-            for value, by_start in cells.items()
-        ]
+        grouping = Grouping(interval, starts) if in_cubes else None
+        if grouped is None:
+            rows = await self._groups.by_start(question, key, grouping)
+            answer = _heading(question) | {"buckets": _buckets(question, starts, rows)}
+        else:
+            series = await self._groups.series(question, key, grouping, grouped, top_n)
+            rows = series.buckets
+            answer = _heading(question) | {
+                "buckets": _buckets(question, starts, rows),
+                "group_by": grouped.name,
+                "series": [
+                    {"value": value, "buckets": _buckets(question, starts, by_start)}
+                    for value, by_start in series.by_value.items()
+                ],
+            }
+        total = sum(bucket["count"] for bucket in answer["buckets"])
+        return answer | await self._notes(question, rows.values(), total)
 
     async def facets(
         self, question: Question, field: str, top_n: int, *, ascending: bool = False
@@ -144,46 +130,13 @@ class QueryStore:
         Null is a value. Ascending, the least come first, and those without a measure last all the same.
         """
         facet = field_of(question.dataset, field, facet=True)
-        rows = await self._largest(question, facet, top_n, ascending=ascending)
+        rows = await self._groups.largest(question, facet, top_n, ascending=ascending)
         answer = {
             "field": facet.name,
             **_heading(question),
             "facets": [{"value": jsonable(row["key"]), **_measured(question, row)} for row in rows],
         }
-        return answer | await self._notes(question, len(rows))
-
-    async def _largest(
-        self, question: Question, field: Field, top_n: int, *, ascending: bool = False
-    ) -> list[Any]:
-        if field.type == "attribute":
-            return await self._largest_values(question, field, top_n, ascending=ascending)
-        key = GroupKey(field.name, "value", "value", field.name)
-        return await self._aggregate(question, key, top_n, ascending=ascending)
-
-    async def _largest_values(
-        self, question: Question, field: Field, top_n: int, *, ascending: bool
-    ) -> list[Any]:
-        """The same of an attribute; a span with several values counts for each."""
-        await require_fields(self.database, question.project_id, (field, *question.fields))
-        dictionary = await dictionary_of(self.database, question.project_id, field.name)
-        where = question.where()
-        rows = await self.database.fetch(
-            f"select held.code as key, {_sums(question)} from {question.dataset.table}"
-            f" {held_codes(where, dictionary)} where {where.sql()} group by 1",
-            *where.values,
-            timeout_s=QUERY_TIMEOUT_S,
-        )
-        groups = [{**dict(row.items()), "key": dictionary.get(row["key"])} for row in rows]
-        ranking = measure_columns(question.dataset, question.measure).ranking
-        sign = 1 if ascending else -1
-        groups.sort(
-            key=lambda row: (
-                *((True, 0) if row[ranking] is None else (False, sign * row[ranking])),
-                row["key"] is None,
-                row["key"] or "",
-            )
-        )
-        return groups[:top_n]
+        return answer | await self._notes(question, rows, len(rows))
 
     async def search(
         self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
@@ -233,7 +186,7 @@ class QueryStore:
         # Rows that a text narrows are not looked for twice, and the end of a list is no empty answer.
         if text is not None or position is not None:
             return answer
-        return answer | await self._notes(question, len(page_rows))
+        return answer | await self._notes(question, (), len(page_rows))
 
     async def _started(self, question: Question, position: list[Any] | None, page: Page) -> list[Any]:
         """The rows of a page in the order of when they happened."""
@@ -280,42 +233,16 @@ class QueryStore:
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
 
-    async def _aggregate(
-        self, question: Question, key: GroupKey, top_n: int | None = None, *, ascending: bool = False
-    ) -> list[Any]:
-        """Rows of `key`, `n` and the measure: from the cubes as far as they go, else from the rows."""
-        await require_fields(self.database, question.project_id, question.fields)
-        order = ""
-        if top_n is not None:
-            ranking = measure_columns(question.dataset, question.measure).ranking
-            order = (
-                f" order by {ranking} {'asc' if ascending else 'desc'} nulls last, 1 nulls last limit {top_n}"
-            )
-        where = question.where()
-        # Rows (or their sum) by key, counted one by one.
-        raw = (
-            f"select {key.raw} as key, {_sums(question)} from {question.dataset.table}"
-            f" where {where.sql()} group by 1{order}"
-        )
-        field = cube_field(question, key)
-        if field is None:
-            return await self.database.fetch(raw, *where.values, timeout_s=QUERY_TIMEOUT_S)
+    async def _notes(
+        self, question: Question, groups: Iterable[Mapping[str, Any]], rows: float
+    ) -> dict[str, Any]:
+        """What an answer should say beside its numbers: that ids are estimated, or what it misses.
 
-        async def work(connection: Connection) -> list[Any]:
-            about = question.project_id, question.dataset, question.low, question.high
-            split = await split_range(connection, *about, failed=field.startswith(FAILED))
-            if split is None:
-                return await connection.fetch(raw, *where.values)
-            sql, values = cube_sql(question, key, field, split)
-            return await connection.fetch(f"{sql}{order}", *values)
-
-        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
-
-    async def _notes(self, question: Question, rows: float) -> dict[str, Any]:
-        """What an answer by arrival without rows should say: that rows which arrived later happened then.
-
-        Nothing is said where it cannot be found out in `NOTE_TIMEOUT_S`.
+        An answer by arrival without rows misses those that arrived at another time and happened in its range.
+        Nothing is said where that cannot be found out in `NOTE_TIMEOUT_S`.
         """
+        if any(ESTIMATED in group for group in groups):
+            return {"notes": [ESTIMATE_NOTE.format(name=question.measure.name, most=count(COUNTED_IDS))]}
         dataset = question.dataset
         bounded = question.low is not None or question.high is not None
         if rows or question.by_event_time or not bounded or not dataset.has_event_time:
@@ -344,12 +271,6 @@ def _heading(question: Question) -> dict[str, Any]:
     if question.measure is not COUNT:
         heading |= {"measure": question.measure.name, "unit": question.measure.unit}
     return heading | ({"by": question.time_column} if question.by_event_time else {})
-
-
-def _sums(question: Question) -> str:
-    """The count of a group, and the columns of its measure."""
-    n = "sum(value)" if question.dataset.counted_as == "sum" else "count(*)"
-    return f"{n} as n{measure_columns(question.dataset, question.measure).sql()}"
 
 
 def _measured(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""What is asked of spans by column: the question, and the columns of one segment that it needs.
+
+`svc.store.reads.column_answers` makes both, `scanning` works out the answer. Never needs numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.domain.columns.encoding import (
+    ARRIVED,
+    BEGAN,
+    COST,
+    COST_REST,
+    DURATION,
+    TOKENS,
+    TRACE,
+    UNPRICED,
+    PackedColumn,
+)
+from svc.domain.measures import MeasureName
+
+#: The column whose values a measure counts once each.
+DISTINCT: Final[Mapping[MeasureName, str]] = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}
+
+
+@attrs.frozen
+class SegmentColumns:
+    """The columns of one segment that a question needs, by name.
+
+    `arrived` is its day of arrival and `began` that of event time, each by its first hour since 1970;
+    `arrived_hours` are the hours of arrival in which it is right.
+    """
+
+    spans: int
+    arrived: int
+    began: int
+    arrived_hours: Sequence[int]
+    columns: Mapping[str, PackedColumn]
+
+
+@attrs.frozen
+class Scan:
+    """What is asked of segments.
+
+    `filters` say for each filtered column which of its values count. `hours` is the half-open stretch of the
+    question's time, in hours since 1970. `starts` are the buckets by their first hours, in order, none for
+    one bucket. `group` is the column that splits the answer, `groups_of` which groups one of its values
+    belongs to.
+    """
+
+    measure: MeasureName
+    by_event_time: bool
+    hours: tuple[int, int]
+    filters: Mapping[str, Callable[[str | None], bool]]
+    starts: Sequence[int] = ()
+    group: str | None = None
+    groups_of: Callable[[str | None], Sequence[str | None]] = lambda value: (value,)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are needed."""
+        names = {ARRIVED, *self.filters, *_measured(self.measure)}
+        if self.by_event_time:
+            names.add(BEGAN)
+        if self.group is not None:
+            names.add(self.group)
+        return sorted(names)
+
+
+def _measured(measure: MeasureName) -> Sequence[str]:
+    if measure in DISTINCT:
+        return (DISTINCT[measure],)
+    match measure:
+        case "errors" | "error_rate":
+            return ("status",)
+        case "cost":
+            return (COST, COST_REST, UNPRICED)
+        case "tokens":
+            return TOKENS
+        case "duration_p50" | "duration_p95" | "duration_p99":
+            return (DURATION,)
+        case _:
+            return ()

@@ -1,0 +1,300 @@
+"""Segments of spans by column added up: filters, groups and measures of one question.
+
+`svc.store.reads.column_answers` hands in the columns that a question needs and the stretches of hours in
+which they are right, and adds what it read row by row. All sums are exact: money in units of 1e-24 USD,
+distinct ids by a hash. Durations are counted by bin. Pure; called in a thread, since a month
+of ten million spans takes it a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from svc.domain.columns.encoding import (
+    ARRIVED,
+    BEGAN,
+    COST,
+    COST_DIGITS,
+    COST_REST,
+    COST_REST_DIGITS,
+    DURATION,
+    TOKENS,
+    UNPRICED,
+    PackedColumn,
+    unpack_bytes,
+    unpack_texts,
+)
+from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
+from svc.domain.columns.totals import Cell, DistinctIds, Key, text_hash
+
+_REST: Final = 10 ** (COST_REST_DIGITS - COST_DIGITS)
+_LOW_BITS: Final = 0xFFFF_FFFF
+#: Floats add up whole numbers exactly as long as no sum is larger.
+_EXACT: Final = 2**53
+#: Numbers of a column as they were packed, one up and 0 for none, in the narrowest type that holds them.
+_Numbers = np.ndarray[Any, np.dtype[Any]]
+_Rows = np.ndarray[Any, np.dtype[np.int64]]
+#: Rows that count, by number; None for all.
+_Chosen = _Rows | None
+
+
+def scan(segments: Sequence[SegmentColumns], question: Scan, cells: dict[Key, Cell]) -> None:
+    """Add what these segments come to to the cells of their buckets and groups."""
+    for segment in segments:
+        _scan_one(segment, question, cells)
+
+
+def _scan_one(segment: SegmentColumns, question: Scan, cells: dict[Key, Cell]) -> None:
+    columns = _Columns(segment)
+    if not _chosen(columns, question):
+        return
+    keys, spots = _keys(columns, question)
+    # For each span a number of its bucket and value, and what that number stands for.
+    adder = _Adder(columns, question, spots, len(keys))
+    for spot, parts in adder.cells():
+        for key in keys[spot]:
+            cells.setdefault(key, Cell()).add(parts)
+
+
+@attrs.define
+class _Columns:
+    """The columns of one segment, unpacked when they are asked for, and which of its spans count."""
+
+    segment: SegmentColumns
+    chosen: _Chosen = attrs.field(default=None, init=False)
+    _numbers: dict[str, _Numbers] = attrs.field(factory=dict, init=False)
+
+    def numbers(self, name: str) -> _Numbers:
+        """The codes or numbers of a column; one alone where all spans have the same."""
+        numbers = self._numbers.get(name)
+        if numbers is None:
+            numbers = self._numbers[name] = _unpacked(self.segment.columns[name], self.segment.spans)
+        return numbers
+
+    @property
+    def count(self) -> int:
+        """How many spans count."""
+        return self.segment.spans if self.chosen is None else len(self.chosen)
+
+    def at(self, name: str) -> _Numbers:
+        """The codes or numbers of the spans that count, one for each."""
+        numbers = self.numbers(name)
+        if len(numbers) < self.segment.spans:
+            return np.repeat(numbers, self.count)
+        return numbers if self.chosen is None else numbers[self.chosen]
+
+    def texts(self, name: str) -> list[str | None]:
+        """The dictionary of a column."""
+        return unpack_texts(self.segment.columns[name])
+
+
+def _unpacked(column: PackedColumn, spans: int) -> _Numbers:
+    unpacked = unpack_bytes(column)
+    if isinstance(unpacked, int):
+        return np.array([unpacked], dtype=np.int64)
+    plain, width = unpacked
+    planes = np.frombuffer(plain, dtype=np.uint8).reshape(width, spans)
+    if width == 1:
+        bytes_alone: _Numbers = planes[0]
+        return bytes_alone
+    size = 2 if width == 2 else 4 if width <= 4 else 8
+    # Byte by byte into place: measured November 2026 at a fourth of what shifting whole numbers takes.
+    numbers = np.zeros((spans, size), dtype=np.uint8)
+    for byte, plane in enumerate(planes):
+        numbers[:, byte] = plane
+    # No number needs the last bit of eight bytes, and arrays of mixed signs would become floats.
+    joined: _Numbers = numbers.view("<i8" if size == 8 else f"<u{size}").ravel()
+    return joined
+
+
+def _chosen(columns: _Columns, question: Scan) -> bool:
+    """Choose the spans that count. Returns whether any does."""
+    segment = columns.segment
+    conditions: list[np.ndarray[Any, np.dtype[np.bool_]]] = []
+    for name, matches in question.filters.items():
+        texts = columns.texts(name)
+        fits = np.fromiter(map(matches, texts), dtype=np.bool_, count=len(texts))
+        if not fits.any():
+            return False
+        if not fits.all():
+            conditions.append(fits.take(columns.numbers(name)))
+    if len(set(segment.arrived_hours)) < 24:
+        right = np.zeros(25, dtype=np.bool_)
+        right[[hour + 1 for hour in segment.arrived_hours]] = True
+        conditions.append(right.take(columns.numbers(ARRIVED)))
+    low, high = question.hours
+    column, first = _time(segment, question)
+    if low > first or high < first + 24:
+        inside = np.zeros(25, dtype=np.bool_)
+        inside[max(0, min(24, low - first)) + 1 : max(0, min(24, high - first)) + 1] = True
+        conditions.append(inside.take(columns.numbers(column)))
+    # A column of one number says the same of all.
+    several = [condition for condition in conditions if len(condition) == segment.spans]
+    if any(not condition[0] for condition in conditions if len(condition) < segment.spans):
+        return False
+    if several:
+        columns.chosen = np.flatnonzero(np.logical_and.reduce(several))
+    return columns.count > 0
+
+
+def _time(segment: SegmentColumns, question: Scan) -> tuple[str, int]:
+    """The column of the question's time, and the first hour of its day."""
+    return (BEGAN, segment.began) if question.by_event_time else (ARRIVED, segment.arrived)
+
+
+def _keys(columns: _Columns, question: Scan) -> tuple[list[list[Key]], _Numbers]:
+    """What each number of bucket and value stands for, and the number of each span that counts."""
+    buckets: list[int | None] = [None]
+    spots: _Numbers | None = None
+    if question.starts:
+        column, first = _time(columns.segment, question)
+        day = np.searchsorted(question.starts, np.arange(first, first + 24), side="right") - 1
+        used, bucket_of = np.unique(day, return_inverse=True)
+        buckets = [question.starts[number] if number >= 0 else None for number in used.tolist()]
+        if len(buckets) > 1:
+            # Hours are one up.
+            spots = np.concatenate(([0], bucket_of)).take(columns.at(column))
+    groups: list[Sequence[str | None]] = [(None,)]
+    if question.group is not None:
+        groups = [question.groups_of(text) for text in columns.texts(question.group)]
+        codes = columns.at(question.group)
+        spots = codes if spots is None else spots * len(groups) + codes
+    keys = [[(bucket, value) for value in values] for bucket in buckets for values in groups]
+    return keys, np.zeros(columns.count, dtype=np.uint8) if spots is None else spots
+
+
+@attrs.define
+class _Adder:
+    """The sums of one segment, one number of bucket and value at a time."""
+
+    columns: _Columns
+    question: Scan
+    spots: _Numbers
+    size: int
+
+    def cells(self) -> list[tuple[int, Cell]]:
+        """The cells that have any span, by number."""
+        counts = np.bincount(self.spots, minlength=self.size)
+        cells = {spot: Cell(spans=number) for spot, number in _held(counts)}
+        measure = self.question.measure
+        if measure in ("errors", "error_rate"):
+            self._errors(cells)
+        elif measure == "cost":
+            self._cost(cells)
+        elif measure == "tokens":
+            self._tokens(cells)
+        elif measure in DISTINCT:
+            self._distinct(cells, DISTINCT[measure])
+        elif measure != "count":
+            self._durations(cells)
+        return list(cells.items())
+
+    def _errors(self, cells: Mapping[int, Cell]) -> None:
+        texts = self.columns.texts("status")
+        if "error" not in texts:
+            return
+        failed = self._at("status") == texts.index("error")
+        for spot, number in self._tally(self.spots[failed]):
+            cells[spot].errors = number
+
+    def _cost(self, cells: Mapping[int, Cell]) -> None:
+        for spot, (number, cost) in self._sums(COST).items():
+            cells[spot].priced = number
+            cells[spot].cost = cost * _REST
+        # None of most spans.
+        if self.columns.numbers(COST_REST).max() > 1:
+            for spot, (_, units) in self._sums(COST_REST).items():
+                cells[spot].cost += units
+        if self.columns.numbers(UNPRICED).max() > 1:
+            for spot, number in self._tally(self.spots[self._at(UNPRICED) > 1]):
+                cells[spot].unpriced = number
+
+    def _tokens(self, cells: Mapping[int, Cell]) -> None:
+        for index, name in enumerate(TOKENS):
+            for spot, (_, tokens) in self._sums(name).items():
+                cell = cells[spot]
+                cell.tokens = cell.tokens or [None] * len(TOKENS)
+                cell.tokens[index] = tokens
+
+    def _durations(self, cells: Mapping[int, Cell]) -> None:
+        bins = self._at(DURATION)
+        width = int(bins.max(initial=0)) + 1
+        for pair, number in _pair_counts(self.spots.astype(np.int64) * width + bins, self.size * width):
+            if pair % width == 0:
+                # Without an end.
+                continue
+            cell = cells[pair // width]
+            cell.durations = cell.durations or {}
+            # Bins are one up.
+            cell.durations[pair % width - 1] = number
+
+    def _distinct(self, cells: Mapping[int, Cell], name: str) -> None:
+        texts = self.columns.texts(name)
+        # None is no id; its hash is never used.
+        hashes = np.fromiter((text_hash(text or "") for text in texts), np.uint64, len(texts))
+        ids = np.array([text is not None for text in texts])
+        pairs = _distinct_pairs(
+            self.spots.astype(np.int64) * len(texts) + self._at(name), self.size * len(texts)
+        )
+        pairs = pairs[ids[pairs % len(texts)]]
+        spots, starts = np.unique(pairs // len(texts), return_index=True)
+        for spot, of_spot in zip(
+            spots.tolist(), np.split(hashes[pairs % len(texts)], starts[1:]), strict=False
+        ):
+            cells[spot].distinct = DistinctIds(set(of_spot.tolist()))
+
+    def _at(self, name: str) -> _Numbers:
+        return self.columns.at(name)
+
+    def _tally(self, spots: _Rows) -> list[tuple[int, int]]:
+        return _held(np.bincount(spots, minlength=self.size))
+
+    def _sums(self, name: str) -> Mapping[int, tuple[int, int]]:
+        """By number of bucket and value: how many spans have a number in this column, and their whole sum."""
+        numbers = self._at(name)
+        rows = np.flatnonzero(numbers)
+        if not len(rows):
+            return {}
+        spots = self.spots
+        if len(rows) < len(numbers):
+            spots, numbers = spots[rows], numbers[rows]
+        sums = self._weights(spots, numbers)
+        # Numbers are one up.
+        return {spot: (number, sums[spot] - number) for spot, number in self._tally(spots)}
+
+    def _weights(self, spots: _Rows, numbers: _Numbers) -> Sequence[int]:
+        if int(numbers.max()) * len(numbers) < _EXACT:
+            return list(map(int, np.bincount(spots, weights=numbers, minlength=self.size).tolist()))
+        # In halves of 32 bits, since a float adds up as many of those exactly.
+        low = np.bincount(spots, weights=numbers & _LOW_BITS, minlength=self.size)
+        high = np.bincount(spots, weights=numbers >> 32, minlength=self.size)
+        return [(int(up) << 32) + int(down) for up, down in zip(high.tolist(), low.tolist(), strict=True)]
+
+
+def _held(counts: _Numbers) -> list[tuple[int, int]]:
+    """The places that are not zero, and what is there."""
+    places = np.flatnonzero(counts)
+    return list(zip(places.tolist(), counts[places].tolist(), strict=True))
+
+
+def _pair_counts(pairs: _Rows, size: int) -> list[tuple[int, int]]:
+    """How often each number occurs: counted in place where there are not many more places than numbers."""
+    if _dense(pairs, size):
+        return _held(np.bincount(pairs, minlength=1))
+    values, numbers = np.unique(pairs, return_counts=True)
+    return list(zip(values.tolist(), numbers.tolist(), strict=True))
+
+
+def _distinct_pairs(pairs: _Rows, size: int) -> _Rows:
+    """The numbers that occur, each once, in order."""
+    if _dense(pairs, size):
+        return np.flatnonzero(np.bincount(pairs, minlength=1))
+    return np.unique(pairs)
+
+
+def _dense(pairs: _Rows, size: int) -> bool:
+    return size <= 4 * len(pairs) + 65_536

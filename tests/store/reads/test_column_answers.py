@@ -1,0 +1,303 @@
+"""Answers from columns are those of the rows, whatever is built, changed or late."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from svc.domain.columns.totals import bin_middle_ms
+from svc.domain.datasets import SPANS
+from svc.domain.measures import MEASURES
+from svc.store.accounts.projects import ProjectStore
+from svc.store.aggregates import span_columns
+from svc.store.aggregates.closed_hours import mark_dirty
+from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
+from svc.store.postgres.database import Connection, Database
+from svc.store.reads import column_answers, grouped
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import ask
+from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+FIELDS = ("kind", "name", "status", "model_id", "user_id", "session_id", "error_type", "environment", "tag")
+FILTERS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"status": "error"},
+    {"name": "n1", "kind": "llm"},
+    {"user_id": None},
+    {"environment": "production"},
+    {"environment": None, "status": "error"},
+    {"environment": "staging", "tag": "b"},
+    {"tag": "nobody's"},
+    {"model_id": "no such model"},
+)
+
+
+@pytest.fixture(autouse=True)
+def every_answer_tries_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_answers, "FEW_SPANS", 1)
+
+
+async def send(store: Database, dice: random.Random, spans: int, days: int, until: datetime = NOW) -> None:
+    """Spans of several days, a third of them late by up to three days, in batches of three."""
+    batches: list[tuple[datetime, Any]] = []
+    for number in range(1, spans + 1):
+        started_at = until - timedelta(minutes=dice.randrange(1, days * 24 * 60))
+        late = dice.choice([timedelta(0), timedelta(0), timedelta(minutes=dice.randrange(3 * 24 * 60))])
+        attributes: dict[str, Any] = {"gen_ai.operation.name": dice.choice(["chat", "execute_tool"])}
+        if attributes["gen_ai.operation.name"] == "execute_tool":
+            attributes["gen_ai.tool.name"] = dice.choice(["search", "book"])
+        else:
+            attributes["gen_ai.request.model"] = dice.choice(["gpt-4o", "claude-sonnet-4-5", "unheard-of"])
+            attributes["gen_ai.usage.input_tokens"] = dice.randrange(1000)
+            if dice.random() < 0.5:
+                attributes["gen_ai.usage.output_tokens"] = dice.randrange(100)
+        if dice.random() < 0.7:
+            attributes |= {"session.id": f"s{dice.randrange(9)}", "user.id": f"u{dice.randrange(5)}"}
+        if dice.random() < 0.7:
+            attributes["deployment.environment.name"] = dice.choice(["production", "staging"])
+        if dice.random() < 0.3:
+            attributes["langfuse.trace.tags"] = dice.sample(["a", "b", "c"], 2)
+        span = one(
+            number,
+            start=started_at,
+            took_s=dice.choice([0.0, 0.0004, dice.randrange(1, 90_000) / 1000]),
+            trace_id=dice.randrange(1, 90).to_bytes(16, "big"),
+            attributes=attributes,
+            name=f"n{dice.randrange(3)}",
+            status_code=2 if dice.random() < 0.2 else 0,
+        )
+        batches.append((min(until, started_at + late), span))
+    clock = Clock()
+    written = store_of(store, clock)
+    for arrived_at, span in sorted(batches, key=lambda batch: batch[0]):
+        clock.now = arrived_at
+        await written.write(rows(span))
+
+
+async def build(store: Database, now: datetime) -> None:
+    cubes = CubeStore(store)
+    while (await cubes.build(now, 50)).more:
+        pass
+
+
+@pytest.fixture
+async def sent(store: Database) -> Database:
+    project = await ProjectStore(store).make_default()
+    assert project is not None
+    assert project.id == 1
+    await send(store, random.Random(7), 240, 3)
+    return store
+
+
+@asynccontextmanager
+async def rows_alone(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Questions are answered from rows, and not from columns."""
+    with monkeypatch.context() as patch:
+        patch.setattr(grouped, "columns_know", lambda *_: False)
+        yield
+
+
+async def answers(queries: QueryStore, low: datetime, high: datetime, by: str, filters: Any) -> list[Any]:
+    found: list[Any] = []
+    for measure in MEASURES:
+        question = ask(1, SPANS.name, (low, high), filters, by=by, measure=measure)
+        found.append(await queries.count(question))
+        found.append(await queries.timeseries(question, "hour", "status", 9))
+        found.append(await queries.timeseries(question, "day", "tag", 9))
+        found.extend([await queries.facets(question, field, 50) for field in FIELDS])
+    return found
+
+
+async def agree(
+    store: Database, monkeypatch: pytest.MonkeyPatch, low: datetime, high: datetime, filters: Any
+) -> None:
+    queries = QueryStore(store)
+    for by in ("created_at", "started_at"):
+        by_columns = await answers(queries, low, high, by, filters)
+        async with rows_alone(monkeypatch):
+            by_rows = await answers(queries, low, high, by, filters)
+        for one_answer, other in zip(by_columns, by_rows, strict=True):
+            assert alike(one_answer, other), (by, filters, one_answer, other)
+
+
+def alike(mine: Any, theirs: Any) -> bool:
+    """The same but for durations, which are within one per cent, and the order that follows from them."""
+    if isinstance(theirs, dict):
+        if str(theirs.get("measure", "")).startswith("duration"):
+            mine, theirs = in_order(mine), in_order(theirs)
+        return mine.keys() == theirs.keys() and all(
+            close(mine[key], theirs[key]) if key.startswith("duration_p") else alike(mine[key], theirs[key])
+            for key in theirs
+        )
+    if isinstance(theirs, list):
+        return len(mine) == len(theirs) and all(map(alike, mine, theirs))
+    return bool(mine == theirs)
+
+
+def in_order(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer with its groups by their values."""
+    names = {"facets", "series"} & answer.keys()
+    return answer | {name: sorted(answer[name], key=lambda group: str(group["value"])) for name in names}
+
+
+def close(mine: float | None, theirs: float | None) -> bool:
+    if mine is None or theirs is None:
+        return mine is theirs
+    # Less than a microsecond is no duration that anybody tells apart.
+    return abs(mine - theirs) <= 0.0101 * theirs + 0.0011
+
+
+async def covered(store: Database) -> int:
+    (row,) = await fetch(
+        store, "select coalesce(sum(bit_count(hours::bit(24))), 0)::integer as n from span_column_day"
+    )
+    return int(row["n"])
+
+
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+async def test_each_measure_filter_and_group_is_what_rows_say(
+    sent: Database, monkeypatch: pytest.MonkeyPatch, filters: Any
+) -> None:
+    # Hours of the last day stand alone, days before as a whole; the newest hours are not built at all.
+    await build(sent, NOW - 3 * HOUR)
+    states = await fetch(sent, "select whole from span_column_day order by day")
+    assert {row["whole"] for row in states} == {True, False}
+    low, high = NOW - 2 * DAY - timedelta(minutes=13), NOW - timedelta(minutes=17)
+    await agree(sent, monkeypatch, low, high, filters)
+
+
+async def test_ranges_of_hours_days_and_less_than_an_hour_are_what_rows_say(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await build(sent, NOW + DAY)
+    midnight = NOW.replace(hour=0)
+    for low, high in (
+        (midnight - DAY, midnight),
+        (midnight + HOUR, midnight + 2 * HOUR),
+        (midnight + timedelta(minutes=5), midnight + timedelta(minutes=25)),
+        (midnight + timedelta(minutes=50), midnight + timedelta(minutes=70)),
+        (midnight, midnight),
+        (midnight - 300 * DAY, midnight + 300 * DAY),
+    ):
+        question = ask(1, SPANS.name, (low, high), {}, by="started_at", measure="cost")
+        mine = await QueryStore(sent).facets(question, "model_id", 50)
+        async with rows_alone(monkeypatch):
+            assert await QueryStore(sent).facets(question, "model_id", 50) == mine
+    open_ended = ask(1, SPANS.name, (None, None), {}, by="started_at", measure="cost")
+    mine = await QueryStore(sent).facets(open_ended, "user_id", 50)
+    async with rows_alone(monkeypatch):
+        assert await QueryStore(sent).facets(open_ended, "user_id", 50) == mine
+
+
+async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_anew(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = NOW + DAY
+    await build(sent, now)
+    before = await covered(sent)
+    assert before == ALL_HOURS.bit_count() * len(await fetch(sent, "select from span_column_day"))
+
+    async def change(connection: Connection) -> None:
+        changed = await connection.fetch(
+            "update span set total_cost = 7, status = 'error', kind = 'rerank'"
+            " where get_byte(span_id, 7) % 40 = 3 returning created_at"
+        )
+        await mark_dirty(connection, [(1, row["created_at"]) for row in changed], SPANS, now)
+
+    await sent.run(change)
+    low, high = NOW - 2 * DAY, NOW + DAY
+    # Marked and not counted anew; counted anew, hours out of their days; and whole days again.
+    await agree(sent, monkeypatch, low, high, {"kind": "rerank"})
+    await build(sent, now)
+    assert await covered(sent) < before
+    await agree(sent, monkeypatch, low, high, {"kind": "rerank"})
+    await build(sent, now + 2 * QUIET)
+    assert await covered(sent) == before
+    await agree(sent, monkeypatch, low, high, {"kind": "rerank"})
+
+
+async def test_days_that_are_gone_leave_no_column(sent: Database) -> None:
+    await build(sent, NOW + DAY)
+
+    async def forget(connection: Connection) -> None:
+        rows = await connection.fetch("delete from span returning created_at")
+        await mark_dirty(connection, [(1, row["created_at"]) for row in rows], SPANS, NOW + DAY)
+
+    await sent.run(forget)
+    await build(sent, NOW + DAY)
+    await build(sent, NOW + DAY + 2 * QUIET)
+    assert await fetch(sent, "select from span_column") == []
+    assert await fetch(sent, "select from span_column_day") == []
+
+
+async def test_costs_of_any_digits_add_up_exactly(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fetch(
+        sent,
+        "update span set total_cost = (get_byte(span_id, 7) * 0.000000000000123456789012::numeric)"
+        " + case when get_byte(span_id, 7) % 5 = 0 then 12345.678901 else 0 end where kind = 'llm'",
+    )
+    await build(sent, NOW + DAY)
+    question = ask(
+        1, SPANS.name, (NOW - 9 * DAY, NOW + DAY), {"kind": "llm"}, by="started_at", measure="cost"
+    )
+    (row,) = await fetch(sent, "select sum(total_cost) as cost from span where usage_repeats is null")
+    assert (await covered(sent)) > 0
+    assert Decimal((await QueryStore(sent).count(question))["cost"]) == row["cost"]
+    mine = await QueryStore(sent).facets(question, "model_id", 50)
+    async with rows_alone(monkeypatch):
+        assert await QueryStore(sent).facets(question, "model_id", 50) == mine
+
+
+async def test_what_no_column_can_hold_is_read_from_its_rows(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fetch(sent, "update span set total_cost = 1e7 where get_byte(span_id, 7) = 5")
+    await build(sent, NOW + DAY)
+    states = await fetch(sent, "select hours from span_column_day")
+    assert {row["hours"] for row in states} == {0, ALL_HOURS}
+    await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {})
+    # And not tried again for nothing.
+    writes = await fetch(sent, "select xmin::text as version from span_column_day order by day")
+    await build(sent, NOW + DAY + 3 * QUIET)
+    assert await fetch(sent, "select xmin::text as version from span_column_day order by day") == writes
+
+
+async def test_a_large_hour_is_cut_into_segments(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span_columns, "MOST_ROWS", 1)
+    await build(sent, NOW + DAY)
+    parts = await fetch(sent, "select max(part) as part from span_column")
+    assert parts[0]["part"] == 0
+    await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"})
+
+
+async def test_too_much_for_one_answer_is_left_to_the_rows(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await build(sent, NOW + DAY)
+    for bound in ("MOST_BYTES", "MOST_PARTS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(column_answers, bound, 0)
+            await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"})
+
+
+async def test_two_projects_never_share_columns(sent: Database) -> None:
+    other = one(1, trace_id=bytes(15) + b"\xff", name="foreign")
+    await store_of(sent).write(rows(other, project=2))
+    await build(sent, NOW + DAY)
+    question = ask(1, SPANS.name, (NOW - 9 * DAY, NOW + DAY), {"name": "foreign"}, measure="traces")
+    assert (await QueryStore(sent).count(question))["count"] == 0
+
+
+def test_a_bin_stands_for_durations_within_one_per_cent() -> None:
+    for place in range(1, 1500):
+        low, high = 0.001 * 1.02**place, 0.001 * 1.02 ** (place + 1)
+        assert abs(bin_middle_ms(place) - low) <= 0.01 * low * 1.0001
+        assert abs(bin_middle_ms(place) - high) <= 0.01 * high * 1.0001
