@@ -145,22 +145,29 @@ async def execute(database: Database, *statements: str) -> None:
     await database.run(work)
 
 
+_LATE = timedelta(minutes=1)
+
+
 async def replay(
     database: Database, *stories: Told, until: datetime | None = None, since: datetime | None = None
 ) -> int:
-    """Write, settle and tally the traces of stories that lie between two moments. Returns how many."""
+    """Write, settle and tally the traces of stories that lie between two moments. Returns how many.
+
+    Each batch comes a minute after its last trace began.
+    """
     await begin(database)
     written, batch = 0, []
     for story in stories:
         for at, spans in story.traces():
             if (since is None or at >= since) and (until is None or at < until):
                 batch += spans
-                written += 1
+                written, came = written + 1, at + _LATE
             if len(batch) >= BATCH:
-                await write(database, *batch)
+                await write(database, *batch, came=came)
                 batch = []
-    if batch:
-        await write(database, *batch)
+        if batch:
+            await write(database, *batch, came=came)
+            batch = []
     for _ in range(written // 10_000 + 2):
         await PostgresTraceStore(database).settle(datetime.now(UTC) + timedelta(days=40), 10_000)
     await tally_all(database, PostgresTallyQueue(database, secret_key=b"k" * 32))

@@ -74,12 +74,13 @@ class TraceKin:
         )
 
     async def twin(self, project_id: int, trace_id: bytes, head: TraceHead) -> Twin | None:
-        """A settled trace of the same call site and name without a failed span, around the same days."""
+        """A settled trace of the call site and name without a failed span, begun around the same days."""
         rows: list[Any] = await self.database.fetch(
-            # Roots of the call site down its index, their traces by key, and the one nearest the median.
+            # Roots of the call site down the index of its days, their traces by key, and the one nearest the
+            # median. By when spans began: a history may have arrived in one night.
             "with roots as materialized (select trace_id from (select trace_id, parent_span_id, name"
             " from span"
-            " where project_id = $1 and call_site_id = $3 and created_at between $5 and $6"
+            " where project_id = $1 and call_site_id = $3 and started_at between $5 and $6"
             " order by created_at desc limit $7) s where parent_span_id is null and name = $4),"
             " healthy as materialized (select t.trace_id, t.ended_at - t.started_at as took"
             " from (select distinct trace_id from roots) r cross join lateral (select * from trace"

@@ -263,6 +263,26 @@ async def test_the_twin_is_healthy_and_takes_the_usual_time(store: Database) -> 
     assert await TraceKin(store).twin(PROJECT, alone, await head_of(store, alone)) is None
 
 
+async def test_a_twin_is_found_in_a_history_that_came_long_after(store: Database) -> None:
+    site: dict[str, Any] = {"name": "answer", "attributes": {"svc.call_site.id": "shop"}}
+    past = -timedelta(days=40) // timedelta(minutes=1)
+    failed = 40_000
+    traces = [(failed, past, 2), (2, past + 5, 0), (3, past - 6 * 24 * 60, 0), (4, 0, 0)]
+    await settled(
+        store,
+        *(
+            one(
+                1, trace_id=n.to_bytes(16, "big"), start=NOW + timedelta(minutes=at), status_code=code, **site
+            )
+            for n, at, code in traces
+        ),
+    )
+    trace_id = failed.to_bytes(16, "big")
+    twin = await TraceKin(store).twin(PROJECT, trace_id, await head_of(store, trace_id))
+    assert twin is not None
+    assert (int.from_bytes(twin.trace_id, "big"), twin.of) == (2, 1)
+
+
 async def test_neighbours_are_those_of_the_list_one_came_from(store: Database) -> None:
     await settled(store, *(story(n, 1.0, status_code=2 if n % 2 else 0) for n in range(1, 8)))
     kin, here = TraceKin(store), (3).to_bytes(16, "big")

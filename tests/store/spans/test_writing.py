@@ -36,9 +36,9 @@ def ns(moment: datetime) -> int:
     return int(moment.timestamp()) * 1_000_000_000
 
 
-def rows(*spans: Any, project: int = PROJECT, **fields: Any) -> list[StoredSpan]:
+def rows(*spans: Any, project: int = PROJECT, came: datetime = NOW, **fields: Any) -> list[StoredSpan]:
     body = request(*spans, **fields).SerializeToString()
-    return list(chain.from_iterable(DECODE(Batch(project, body, len(spans), NOW, 0.0))))
+    return list(chain.from_iterable(DECODE(Batch(project, body, len(spans), came, 0.0))))
 
 
 def one(
