@@ -278,7 +278,7 @@ async def _send_weeks(client: httpx2.AsyncClient, write: str, query: str, weeks:
     with trio.fail_after(STORY_TIMEOUT_S):
         for day in range(7 * weeks):
             story = list(traces_of(day, 7 * weeks, ends_at))
-            for body, spans in _requests(story):
+            for body, spans in requests_of(story):
                 await _post_patiently(client, write, body)
                 span_count += spans
             traces_sent += len(story)
@@ -297,7 +297,7 @@ async def _send_weeks(client: httpx2.AsyncClient, write: str, query: str, weeks:
     await ask.show()
 
 
-def _requests(story: Sequence[StoryTrace]) -> Iterator[tuple[bytes, int]]:
+def requests_of(story: Sequence[StoryTrace]) -> Iterator[tuple[bytes, int]]:
     """Bodies with their number of spans, each of one resource."""
     for version in sorted({str(trace.resource["service.version"]) for trace in story}):
         mine = [trace for trace in story if trace.resource["service.version"] == version]

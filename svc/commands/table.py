@@ -52,6 +52,7 @@ COMMANDS: Final = (
     Command("dead-letters", "list, show, replay and drop what could not be stored", "dead_letters"),
     Command("taxonomy", "import failure modes, chains, packs and intents", "taxonomy"),
     Command("detectors", "list what watches a project, or say what would have fired", "detectors"),
+    Command("ask", "ask about stored spans: counts, costs, durations, by any field, and what differs", "ask"),
     Command("first-look", "say what is broken or missing before there is a baseline", "first_look"),
     Command("findings", "list and show the causes behind firings", "findings"),
     Command("cases", "list, show, resolve, mute and absorb cases", "cases"),

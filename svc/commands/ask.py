@@ -1,0 +1,330 @@
+"""`trace-svc ask count | series | facets | search | traces | compare | fields`: questions about stored data.
+
+The questions of the query API, with the same names and the same answers (`--json` prints those); figures are
+written as the pages write them. Times are when things happened unless `--by arrival` is given. Never writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final, get_args
+
+import attrs
+
+from protocol.operator import OperatorError
+from protocol.refusals import Refused
+from protocol.rest.query import (
+    SEARCH_LIMIT_DEFAULT,
+    SEARCH_LIMIT_MAX,
+    SERIES_DEFAULT,
+    SERIES_MAX,
+    TOP_N_DEFAULT,
+    TOP_N_MAX,
+    FilterValue,
+    instant,
+    page_size,
+)
+from svc.commands.asked import PRINTED, Answer
+from svc.commands.columns import printable
+from svc.commands.place import name_project, named_project
+from svc.commands.printing import offer_json, print_json
+from svc.config.table import Settings
+from svc.domain.datasets import DATASETS, EVENT_TIME, SPANS
+from svc.domain.measures import MEASURES
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.store.reads.attributes import promoted_fields, require_fields
+from svc.store.reads.buckets import INTERVALS
+from svc.store.reads.compare import CompareStore, Side, side_of
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import Question, ask, checked_filters
+from svc.store.reads.spans import SpanReads
+from svc.store.reads.trace_filter import TraceFilter, of_one_span
+from svc.store.reads.traces import TraceRank, TraceReads
+from svc.wiring.open_store import open_store
+
+_SPAN_OF_TIME: Final = re.compile(r"(\d{1,5})(m|h|d|w)")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+#: Traces that are listed, and at the most.
+TRACES: Final = 20
+TRACES_MOST: Final = 200
+_EXAMPLES: Final = """examples:
+  what did each model cost in the last week?
+    trace-svc ask facets model_id --measure cost --last 7d
+  which release fails most?
+    trace-svc ask facets release --measure error_rate --last 7d
+  errors of one tool, hour by hour
+    trace-svc ask series hour --where tool=search --where status=error --last 24h
+  the slowest traces of the last hour
+    trace-svc ask traces --sort latency --last 1h
+  what is different about traces in which something failed?
+    trace-svc ask compare --with status=error --last 24h
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The verbs and their arguments."""
+    parser.epilog = _EXAMPLES
+    verbs = parser.add_subparsers(dest="verb", metavar="verb", required=True)
+    for word, sentence, offers in (
+        ("count", "how many, or how much", (_offer_measure, _offer_rows, _offer_range)),
+        ("series", "the same bucket by bucket", (_offer_buckets, _offer_measure, _offer_rows, _offer_range)),
+        (
+            "facets",
+            "by the values of a field, the largest first",
+            (_offer_values, _offer_measure, _offer_rows, _offer_range),
+        ),
+        ("search", "rows that hold a text, newest first", (_offer_text, _offer_rows, _offer_range)),
+        ("traces", "traces, the newest or the largest first", (_offer_traces, _offer_range)),
+        ("compare", "what differs between two populations of traces", (_offer_sides, _offer_range)),
+        ("fields", "what can be asked of each dataset", ()),
+    ):
+        verb = verbs.add_parser(word, help=sentence)
+        for offer in (*offers, name_project, offer_json):
+            offer(verb)
+
+
+def _offer_buckets(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("interval", choices=INTERVALS, help="the size of a bucket: %(choices)s")
+    verb.add_argument("--group-by", metavar="FIELD", help="a column for each of its largest values")
+    verb.add_argument(
+        "--top", type=int, default=SERIES_DEFAULT, help="how many of them (default: %(default)s)"
+    )
+
+
+def _offer_values(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("field", help="the field; `ask fields` lists them")
+    verb.add_argument("--top", type=int, default=TOP_N_DEFAULT, help="how many (default: %(default)s)")
+    verb.add_argument("--ascending", action="store_true", help="the smallest first")
+
+
+def _offer_text(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("text", nargs="?", help="what they hold; all rows without it")
+    verb.add_argument(
+        "--limit", type=int, default=SEARCH_LIMIT_DEFAULT, help="how many (default: %(default)s)"
+    )
+    verb.add_argument("--cursor", help="go on after a page; `--json` shows its next_cursor")
+
+
+def _offer_traces(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("text", nargs="?", help="what they hold; all traces without it")
+    verb.add_argument("--failed", action="store_true", help="only those with a span that failed")
+    verb.add_argument(
+        "--sort",
+        choices=("started_at", *get_args(TraceRank)),
+        default="started_at",
+        help="%(choices)s; a range is needed for all but the first",
+    )
+    verb.add_argument("--limit", type=int, default=TRACES, help="how many (default: %(default)s)")
+
+
+def _offer_sides(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--with",
+        dest="other",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="the traces to look at have a span with all these values; --where says which they are compared"
+        " with (default: all others)",
+    )
+    verb.add_argument("--since", metavar="TIME", help="compare what began since then with what began before")
+
+
+def _offer_measure(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--measure", choices=MEASURES, help="what to work out beside the count")
+
+
+def _offer_rows(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--dataset", choices=DATASETS, default=SPANS.name, help="of which rows (default: %(default)s)"
+    )
+    verb.add_argument(
+        "--by",
+        choices=("start", "arrival"),
+        help="which time the range is on: when things happened or when they arrived (default: start,"
+        " where rows know it)",
+    )
+
+
+def _offer_range(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="only rows with this value, `FIELD=` only those without one; may be given more than once",
+    )
+    verb.add_argument("--last", metavar="SPAN", help="the time up to now: 30m, 24h, 7d or 4w")
+    verb.add_argument("--from", dest="low", metavar="TIME", help="ISO 8601, inclusive")
+    verb.add_argument("--to", dest="high", metavar="TIME", help="ISO 8601, exclusive")
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Ask and print. Raises `OperatorError` for what cannot be asked, `Outage`."""
+    async with open_store(settings) as store:
+        project = await named_project(store, arguments)
+        try:
+            answer = await _ANSWERS[arguments.verb](store.database, project.id, arguments)
+        except Refused as refused:
+            raise OperatorError(_sentence(refused)) from None
+    if arguments.json:
+        print_json(answer)
+        return
+    PRINTED[arguments.verb](answer)
+    for note in answer.get("notes", ()):
+        print(printable(note))
+
+
+def _sentence(refused: Refused) -> str:
+    allowed = (refused.refusal.details or {}).get("allowed")
+    return refused.refusal.message + (f"; one of: {', '.join(allowed)}" if allowed else "")
+
+
+# --- asking -----------------------------------------------------------------------------------------------
+
+
+async def _count(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
+    return await QueryStore(database).count(_question(project_id, arguments))
+
+
+async def _series(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
+    most = page_size(arguments.top, SERIES_DEFAULT, SERIES_MAX)
+    return await QueryStore(database).timeseries(
+        _question(project_id, arguments), arguments.interval, arguments.group_by, most
+    )
+
+
+async def _facets(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
+    most = page_size(arguments.top, TOP_N_DEFAULT, TOP_N_MAX)
+    return await QueryStore(database).facets(
+        _question(project_id, arguments), arguments.field, most, ascending=arguments.ascending
+    )
+
+
+async def _search(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
+    most = page_size(arguments.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
+    return await QueryStore(database).search(
+        _question(project_id, arguments), arguments.text, None, most, arguments.cursor
+    )
+
+
+async def _traces(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
+    low, high = _range(arguments)
+    filters = _filters(arguments.where)
+    await require_fields(database, project_id, [field for field, _ in checked_filters(SPANS, filters)])
+    asked = TraceFilter(
+        low=low,
+        # The range of traces holds both its ends.
+        high=None if high is None else high - timedelta(microseconds=1),
+        q=arguments.text,
+        failed_spans=arguments.failed or None,
+    )
+    if filters:
+        asked = attrs.evolve(asked, **of_one_span(filters))
+    reads = TraceReads(database, SpanReads(database))
+    limit = page_size(arguments.limit, TRACES, TRACES_MOST)
+    if arguments.sort == "started_at":
+        return await reads.page(project_id, asked, limit=limit, cursor=None)
+    if low is None:
+        raise OperatorError("--sort needs a range, such as --last 7d")
+    return await reads.largest(project_id, asked, arguments.sort, limit=limit)
+
+
+async def _compare(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
+    low, high = _range(arguments)
+    if arguments.since is None and not arguments.other:
+        raise OperatorError(
+            "say which traces to look at: --with status=error for those in which something failed,"
+            " --since 2026-11-21T09:30:00Z for what changed then"
+        )
+    if arguments.since is None:
+        sides = (_side(low, high, arguments.where), _side(low, high, arguments.other))
+    else:
+        at = instant(arguments.since, "since")
+        sides = (_side(low, at, arguments.where), _side(at, high, [*arguments.where, *arguments.other]))
+    return await CompareStore(database).compare(project_id, *sides)
+
+
+async def _fields(database: Database, project_id: int, _arguments: argparse.Namespace) -> Answer:
+    promoted = await promoted_fields(database, project_id)
+    return {
+        "datasets": [
+            {
+                "name": dataset.name,
+                "fields": [field.name for field in dataset.fields if field.facetable]
+                + (promoted if dataset.has_attributes else []),
+                "only_filters": [field.name for field in dataset.fields if not field.facetable],
+                "measures": list(dataset.measures),
+            }
+            for dataset in DATASETS.values()
+        ]
+    }
+
+
+def _side(low: datetime | None, high: datetime | None, where: Sequence[str]) -> Side:
+    """A population: traces with a span that has all values; `trace.status` is the trace's own."""
+    filters = _filters(where)
+    status = filters.pop("trace.status", None)
+    if status not in (None, "ok", "error"):
+        raise OperatorError("trace.status is ok or error")
+    return side_of(low, high, filters, status, None)  # type: ignore[arg-type]  # checked above
+
+
+def _question(project_id: int, arguments: argparse.Namespace) -> Question:
+    dataset = DATASETS[arguments.dataset]
+    by = EVENT_TIME if dataset.has_event_time and arguments.by != "arrival" else None
+    if arguments.by == "start" and not dataset.has_event_time:
+        raise OperatorError(f"{dataset.name} knows one time, {dataset.time_column}: leave --by away")
+    low, high = _range(arguments)
+    if arguments.verb == "series":
+        # A series has two ends.
+        high = high or now()
+        low = low or high - timedelta(days=1)
+    return ask(
+        project_id,
+        dataset.name,
+        (low, high),
+        _filters(arguments.where),
+        by=by,
+        measure=getattr(arguments, "measure", None),
+    )
+
+
+def _range(arguments: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
+    if arguments.last is None:
+        low, high = arguments.low, arguments.high
+        return (
+            None if low is None else instant(low, "from"),
+            None if high is None else instant(high, "to"),
+        )
+    if arguments.low is not None or arguments.high is not None:
+        raise OperatorError("--last is a range by itself: leave --from and --to away")
+    found = _SPAN_OF_TIME.fullmatch(arguments.last)
+    if found is None:
+        raise OperatorError("--last is a number with m, h, d or w: 30m, 24h, 7d, 4w")
+    return now() - timedelta(**{_UNITS[found[2]]: int(found[1])}), None
+
+
+def _filters(where: Sequence[str]) -> dict[str, FilterValue]:
+    filters: dict[str, FilterValue] = {}
+    for text in where:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise OperatorError(f"'{text[:100]}' is no FIELD=VALUE, such as status=error")
+        filters[name.strip()] = value or None
+    return filters
+
+
+_ANSWERS: Final[dict[str, Callable[[Database, int, argparse.Namespace], Awaitable[Answer]]]] = {
+    "count": _count,
+    "series": _series,
+    "facets": _facets,
+    "search": _search,
+    "traces": _traces,
+    "compare": _compare,
+    "fields": _fields,
+}

@@ -1,0 +1,214 @@
+"""Answers of the query API as tables on a terminal, figures written as the pages write them.
+
+Called by `trace-svc ask`. Reads nothing; what strangers named is printed without what steers a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from svc.commands.columns import print_columns, printable
+from svc.commands.printing import minute
+from svc.domain.measures import COUNT
+from svc.domain.quantities import count, duration, money, percent
+
+Answer = dict[str, Any]
+
+#: Characters of a cell.
+_CELL: Final = 80
+
+
+def _figures(answer: Answer) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], tuple[str, ...]]]:
+    """The heads of the figures of an answer, and how the cells below them are made of a group."""
+    name = answer.get("measure", COUNT.name)
+    if name == COUNT.name:
+        return ("COUNT",), lambda group: (_number(group["count"]),)
+    write = _WRITERS.get(name, _number)
+
+    def cells(group: Mapping[str, Any]) -> tuple[str, ...]:
+        value = group[name]
+        shown = value["total"] if isinstance(value, Mapping) else value
+        unpriced = (count(group["unpriced_spans"]),) if "unpriced_spans" in group else ()
+        return ("-" if shown is None else write(shown), *unpriced, _number(group["count"]))
+
+    unpriced_head = ("UNPRICED",) if name == "cost" else ()
+    return (name.upper(), *unpriced_head, "COUNT"), cells
+
+
+def _number(value: float) -> str:
+    return count(value) if value == int(value) else f"{value:,.6g}"
+
+
+def _money(value: str | float) -> str:
+    return money(float(value))
+
+
+_UNIT_WRITERS: Final[dict[str | None, Callable[[Any], str]]] = {
+    None: _number,
+    "tokens": _number,
+    "USD": _money,
+    "ms": duration,
+}
+_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
+    "cost": _money,
+    "error_rate": percent,
+    "duration_p50": duration,
+    "duration_p95": duration,
+    "duration_p99": duration,
+}
+
+
+def _print_count(answer: Answer) -> None:
+    heads, cells = _figures(answer)
+    print_columns([heads, cells(answer)])
+
+
+def _print_series(answer: Answer) -> None:
+    heads, cells = _figures(answer)
+    if "series" not in answer:
+        print_columns(
+            [
+                ("SINCE", *heads),
+                *((minute(bucket["bucket_start"]), *cells(bucket)) for bucket in answer["buckets"]),
+            ]
+        )
+        return
+    columns = [one["buckets"] for one in answer["series"]]
+    rows = [("SINCE", "ALL", *(_value(one["value"]) for one in answer["series"]))]
+    for index, bucket in enumerate(answer["buckets"]):
+        figures = (cells(bucket)[0], *(cells(column[index])[0] for column in columns))
+        rows.append((minute(bucket["bucket_start"]), *figures))
+    print_columns(rows)
+
+
+def _print_facets(answer: Answer) -> None:
+    if not answer["facets"]:
+        print("No rows match.")
+        return
+    heads, cells = _figures(answer)
+    print_columns(
+        [
+            (answer["field"].upper(), *heads),
+            *((_value(facet["value"]), *cells(facet)) for facet in answer["facets"]),
+        ]
+    )
+
+
+def _value(value: object) -> str:
+    text = "(none)" if value is None else str(value)
+    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+
+
+def _print_rows(answer: Answer) -> None:
+    if not answer["rows"]:
+        print("No rows match.")
+        return
+    names = [name for name in answer["rows"][0]["fields"] if name in _SHOWN]
+    print_columns(
+        [
+            ("WHEN", *(name.upper() for name in names)),
+            *(
+                (
+                    minute(row["fields"].get("started_at") or row["created_at"]),
+                    *(_value(row["fields"][name]) for name in names),
+                )
+                for row in answer["rows"]
+            ),
+        ]
+    )
+    if answer["next_cursor"]:
+        print("There are more; --cursor goes on, and --json shows where.")
+
+
+#: What is shown of a row on a line; `--json` prints all of it.
+_SHOWN: Final = (
+    "trace_id", "name", "status", "error_type", "error_message", "classifier_id", "severity", "summary",
+)  # fmt: skip
+
+
+def _print_traces(answer: Answer) -> None:
+    if not answer["traces"]:
+        print("No traces match.")
+        return
+    rows = [("STARTED", "TRACE_ID", "NAME", "TOOK", "COST", "TOKENS", "FAILED SPANS", "INPUT")]
+    for trace in answer["traces"]:
+        cost, tokens = trace["total_cost"], trace["total_tokens"]
+        rows.append(
+            (
+                minute(trace["started_at"]),
+                trace["trace_id"],
+                _value(trace["name"]),
+                "-" if trace["latency_ms"] is None else duration(trace["latency_ms"]),
+                "-" if cost is None else _money(cost),
+                "-" if tokens is None else _number(tokens),
+                _number(trace["error_count"]),
+                _value(trace["input_preview"] or ""),
+            )
+        )
+    print_columns(rows)
+
+
+def _print_comparison(answer: Answer) -> None:
+    sides = ("baseline", "comparison")
+    print_columns(
+        [
+            ("", *(side.upper() for side in sides)),
+            ("traces", *(count(answer[side]["traces"]) for side in sides)),
+            *(
+                (measured["measure"], *(_measure(measured, side) for side in sides))
+                for measured in answer["measures"]
+            ),
+        ]
+    )
+    print()
+    if not answer["moved"]:
+        print("No value differs beyond chance.")
+        return
+    rows = [("MOVED MOST", "VALUE", "BASELINE", "COMPARISON", "ODDS", "CHANCE ALONE")]
+    for moved in answer["moved"]:
+        shares = (percent(moved["baseline_share"]), percent(moved["comparison_share"]))
+        rows.append(
+            (
+                moved["field"],
+                _value(moved["value"]),
+                *shares,
+                _odds(moved["odds_ratio"]),
+                _chance(moved["p_value"]),
+            )
+        )
+    print_columns(rows)
+
+
+def _measure(measured: Mapping[str, Any], side: str) -> str:
+    value = measured[side]["value"]
+    write = _UNIT_WRITERS[measured["unit"]] if not measured["measure"].endswith("_rate") else percent
+    return "-" if value is None else write(value)
+
+
+def _odds(ratio: float) -> str:
+    return count(round(ratio)) if ratio >= 100 else f"{ratio:.2g}" if ratio >= 0.01 else "below 0.01"
+
+
+def _chance(p_value: float) -> str:
+    return "below 0.0001" if p_value < 0.0001 else f"{p_value:.2g}"
+
+
+def _print_fields(answer: Answer) -> None:
+    for dataset in answer["datasets"]:
+        print(printable(dataset["name"]))
+        print("  fields       " + printable(", ".join(dataset["fields"])))
+        if dataset["only_filters"]:
+            print("  only filter  " + printable(", ".join(dataset["only_filters"])))
+        print("  measures     " + ", ".join(dataset["measures"]))
+
+
+PRINTED: Final[dict[str, Callable[[Answer], None]]] = {
+    "count": _print_count,
+    "series": _print_series,
+    "facets": _print_facets,
+    "search": _print_rows,
+    "traces": _print_traces,
+    "compare": _print_comparison,
+    "fields": _print_fields,
+}
