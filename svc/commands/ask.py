@@ -36,11 +36,11 @@ from svc.domain.datasets import DATASETS, EVENT_TIME, SPANS
 from svc.domain.measures import MEASURES
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.reads.attributes import promoted_fields, require_fields
+from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.buckets import INTERVALS
 from svc.store.reads.compare import CompareStore, Side, side_of
 from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask, checked_filters
+from svc.store.reads.questions import Question, ask
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces import TraceRank, TraceReads
@@ -215,7 +215,6 @@ async def _search(database: Database, project_id: int, arguments: argparse.Names
 async def _traces(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
     low, high = _range(arguments)
     filters = _filters(arguments.where)
-    await require_fields(database, project_id, [field for field, _ in checked_filters(SPANS, filters)])
     asked = TraceFilter(
         low=low,
         # The range of traces holds both its ends.

@@ -158,3 +158,26 @@ async def test_a_key_of_the_projects_own_groups_and_filters_in_explore(
     assert "is no field of this project" not in seen.text
     unknown = await owner.get(BASE + "/explore?dataset=spans&q=attr.nobody:x")
     assert "is no field of this project" in unknown.text
+
+
+async def test_traces_are_filtered_by_an_attribute_that_is_no_field(store: Database, owner: Visitor) -> None:
+    await shop(store, number=3, **{"shop.order": 7031})
+    traces = BASE + "/traces?range=24h&q="
+    seen = await owner.get(traces + "attr.shop.order:7031 tool:search")
+    assert heading(seen) == "3 traces in the last 24 hours"
+    assert "attr.shop.order is no field: the payloads of 3 spans were looked through" in seen.text
+    assert seen.text.count("<tr data-id") == 3
+    seen = await owner.get(traces + "attr.shop.order:7032")
+    assert heading(seen) == "0 traces in the last 24 hours"
+    part = await owner.get(BASE + "/traces/facets?range=24h&q=attr.shop.order:7031")
+    assert "Values are counted for filters that are fields." in part.text
+
+
+async def test_a_search_of_payloads_that_found_nothing_yet_leads_further_back(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shop(store, number=6, **{"shop.order": 7031})
+    monkeypatch.setattr("svc.store.reads.by_payload.MOST_SPANS", 2)
+    seen = await owner.get(BASE + "/traces?range=24h&q=attr.shop.order:7032")
+    assert "the next page goes on from there" in seen.text
+    assert re.search(r'cursor=[\w-]+[^"]*">Look further back</a>', seen.text)

@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
-from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, PREFIX, spellings
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA, PREFIX, spellings
 from svc.domain.span import SpanRow
 from svc.domain.values import NAME_CHARS, text
 
@@ -155,6 +155,20 @@ def word_of(convention: str, span: WireSpan) -> str | None:
             if key in attributes and (texts := _texts_of(convention, attributes[key])):
                 return texts[0]
     return None
+
+
+def says(span: WireSpan, name: str, value: str) -> bool:
+    """Whether a span, or its resource, has this value of an attribute that is no field, one of a list too."""
+    wanted = value_text(value)
+    for attributes in (span.attributes, span.resource.attributes):
+        spoken = [attributes[key] for key in spellings(name) if key in attributes]
+        if name.startswith(METADATA[0]) and METADATA_OBJECT in attributes:
+            spoken.append(metadata_of(attributes[METADATA_OBJECT]).get(name))
+        for one in spoken:
+            members = _texts(one) if isinstance(one, (list, tuple)) else (value_text(one),)
+            if wanted in members or (type(one) is float and repr(one) == value):
+                return True
+    return False
 
 
 def value_text(value: Any) -> str | None:

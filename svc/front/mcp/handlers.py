@@ -25,8 +25,7 @@ from svc.front.mcp.given import ToolError, bounds, given, given_identifier, limi
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
-from svc.store.reads.attributes import require_fields
-from svc.store.reads.questions import Question, ask, checked_filters
+from svc.store.reads.questions import Question, ask
 from svc.store.reads.spans import SpanFilter
 from svc.store.reads.trace_filter import of_one_span
 from svc.store.reads.traces import TraceFilter
@@ -161,8 +160,6 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
         failed_spans=given(asked.failed_spans),
     )
     if asked.filters is not UNSET:
-        fields = [field for field, _ in checked_filters(SPANS, asked.filters)]
-        await require_fields(reads.queries.database, project_id, fields)
         trace_filter = attrs.evolve(trace_filter, **of_one_span(asked.filters))
     if asked.sort is UNSET or asked.sort == "started_at":
         return await reads.traces.page(

@@ -130,7 +130,8 @@ EXTENSIONS: Final = {
         "list_traces": """
             sort ranks the traces of a range: the slowest of a day is sort latency, limit 1.
             failed_spans true finds traces that went on after a span failed. filters finds traces with one
-            span that has all its values: {"tool": "search", "status": "error", "environment": "prod"}.""",
+            span that has all its values: {"tool": "search", "status": "error", "environment": "prod"};
+            attr. and a name asks for any attribute, slowly: notes says how far it came.""",
         "list_spans": """
             by started_at: range and order are on when spans ran, which is how to ask about yesterday.""",
         "describe_dataset": """

@@ -84,7 +84,7 @@ async def require_fields(database: Database, project_id: int, fields: Iterable[F
             raise Refused(
                 UNKNOWN_FIELD.saying(
                     f"'{name[:120]}' is no field of this project: attributes become fields when they have few"
-                    " values, or by hand on Settings, Attributes",
+                    " values, or by hand on Settings, Attributes; lists of traces are filtered by any",
                     allowed=[*(convention.name for convention in CONVENTIONS), *promoted],
                 )
             )

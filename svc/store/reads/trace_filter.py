@@ -20,11 +20,14 @@ from svc.domain.span import Kind, Status
 from svc.store.aggregates.trace_values import HELD
 from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where
+from svc.store.postgres.keyset import Keyset
 from svc.store.reads.attributes import has_value, stored_attribute
 from svc.store.reads.questions import checked_filters, filter_text, stored_value
 
 #: Texts and ids of a trace that `q` looks into, its own id apart, and where its spans have them.
 TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_id")
+#: The order of lists of traces.
+NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
 
 
 @attrs.frozen
@@ -41,6 +44,8 @@ class TraceFilter:
     call_site_id: str | None = None
     #: Pairs of a field of `svc.domain.attributes` and its value.
     attributes: Sequence[tuple[str, str]] = ()
+    #: Pairs of an attribute that is no field and its value, which only payloads tell; `by_payload` says how.
+    payload_attributes: Sequence[tuple[str, str]] = ()
     #: Pairs of a column of `SPAN_COLUMNS` and its value; only with `one_span`, as what became of it.
     span_fields: Sequence[tuple[str, str]] = ()
     span_status: Status | None = None

@@ -14,7 +14,8 @@ from svc.domain.comparison import Outlined
 from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead
 from svc.store.reads.spans import SpanReads
-from svc.store.reads.traces import NEWEST_TRACES, TraceFilter, TraceReads
+from svc.store.reads.trace_filter import NEWEST_TRACES, TraceFilter
+from svc.store.reads.traces import TraceReads
 from svc.store.spans.availability import SPAN_AVAILABLE
 
 #: A healthy trace is looked for this long before and after.

@@ -7,13 +7,14 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from protocol.refusals import BAD_REQUEST, Refused
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
-from svc.store.postgres.keyset import Keyset
 from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
+from svc.store.reads.by_payload import page_by_payload, resolved
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_filter import TraceFilter as TraceFilter
 from svc.store.reads.trace_filter import (
+    NEWEST_TRACES,
     asked_for,
     both,
     held_by_spans,
@@ -21,10 +22,10 @@ from svc.store.reads.trace_filter import (
     narrowed_by_index,
     of_its_own,
 )
+from svc.store.reads.trace_filter import TraceFilter as TraceFilter
 from svc.store.reads.trace_search import Search, newest_traces
 from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
 
-NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
 SPANS_SHOWN: Final = 200
 
 TraceRank = Literal["latency", "cost", "tokens", "errors"]
@@ -59,7 +60,10 @@ class TraceReads:
         cursor: str | None,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> dict[str, Any]:
-        """`{traces, next_cursor}`, newest first by `started_at`."""
+        """`{traces, next_cursor}`, newest first by `started_at`; `notes` where payloads were looked into."""
+        asked = await resolved(self.database, project_id, asked)
+        if asked.payload_attributes:
+            return await page_by_payload(self.database, self, project_id, asked, limit=limit, cursor=cursor)
         where = narrowed_by_index(project_id, asked)
         names = [name for name, _ in NEWEST_TRACES.columns]
         cursor_key = NEWEST_TRACES.place(cursor)
@@ -118,8 +122,15 @@ class TraceReads:
     ) -> dict[str, Any]:
         """`{traces, next_cursor}`: the largest traces of a filter, and no further page.
 
-        No index knows them, so every trace of the range is looked at: ask for a range.
+        No index knows them, so every trace of the range is looked at: ask for a range. Raises `Refused` for
+        an attribute that is no field: every payload of the range would have to be opened.
         """
+        asked = await resolved(self.database, project_id, asked)
+        if asked.payload_attributes:
+            names = ", ".join(name for name, _ in asked.payload_attributes)
+            raise Refused(
+                BAD_REQUEST.saying(f"{names} is no field, so traces are not sorted: leave sort away")
+            )
         where = narrowed_by_index(project_id, asked)
         by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
         own = of_its_own(where, asked)

@@ -9,11 +9,9 @@ A re-sent span names the frame of its new payload. The old one goes when no span
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import date, datetime
-from time import monotonic
 from typing import Final
 
 import attrs
@@ -25,6 +23,7 @@ from svc.domain.intake import StoredSpan
 from svc.domain.packing import HEAD_BYTES, Frame, frames, inflated_bytes, pack_message, unpack_messages
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import midnight
+from svc.store.spans.loop_turn import LoopTurn
 
 _KNOWN_BOUND: Final = 200_000
 
@@ -137,23 +136,6 @@ class Messages:
             self._known_count += 1
 
 
-#: How long payloads are opened before others of the loop have a turn: 20,000 take 0.1 s (November 2026).
-_TURN_S: Final = 0.01
-
-
-@attrs.define
-class _Turn:
-    """A turn on the loop that began when this was made."""
-
-    _ends_s: float = attrs.field(factory=lambda: monotonic() + _TURN_S)
-
-    async def rest(self) -> None:
-        """Let others have theirs once this one has taken its time."""
-        if monotonic() > self._ends_s:
-            await asyncio.sleep(0)
-            self._ends_s = monotonic() + _TURN_S
-
-
 #: By trace and span id: the span as it came, or how long it is when it was left where it is.
 Envelopes = dict[tuple[bytes, bytes], bytes | int]
 #: A trace, the midnight of a day, and the number of a frame.
@@ -175,11 +157,13 @@ class PackedSpans:
     frames: Mapping[Place, Frame] = attrs.field(repr=False)
     messages: Mapping[datetime, Mapping[bytes, bytes]] = attrs.field(repr=False)
 
-    def span(self, location: Place, span_id: bytes) -> WireSpan | None:
-        """A whole span; None where it aged out or cannot be read."""
+    def span(self, location: Place, span_id: bytes, *, lean: bool = False) -> WireSpan | None:
+        """A whole span, or a lean one; None where it aged out or cannot be read."""
         frame, messages = self.of(location)
         try:
-            return None if frame is None else frame.span(span_id, messages)
+            if frame is None:
+                return None
+            return frame.lean(span_id, messages)[0] if lean else frame.span(span_id, messages)
         except Unreadable:
             return None
 
@@ -204,7 +188,7 @@ async def read_payloads(
 ) -> dict[tuple[bytes, bytes], WireSpan]:
     """The whole spans behind these keys, by trace and span id; those that aged out are absent."""
     locations = [(place_of(key), key[1]) for key in spans]
-    packed = await read_packed(connection, project_id, _by_place(locations))
+    packed = await read_packed(connection, project_id, by_place(locations))
     payloads: dict[tuple[bytes, bytes], WireSpan] = {}
     for location, span_id in locations:
         if (span := packed.span(location, span_id)) is not None:
@@ -212,7 +196,8 @@ async def read_payloads(
     return payloads
 
 
-def _by_place(locations: Iterable[tuple[Place, bytes]]) -> dict[Place, list[bytes]]:
+def by_place(locations: Iterable[tuple[Place, bytes]]) -> dict[Place, list[bytes]]:
+    """The ids of spans by the frame that they lie in."""
     span_ids: dict[Place, list[bytes]] = {}
     for location, span_id in locations:
         span_ids.setdefault(location, []).append(span_id)
@@ -223,7 +208,7 @@ async def _opened(
     connection: Connection, project_id: int, locations: Collection[Place]
 ) -> dict[Place, Frame]:
     opened: dict[Place, Frame] = {}
-    turn = _Turn()
+    turn = LoopTurn()
     for location, body in (await _frames(connection, project_id, locations)).items():
         await turn.rest()
         try:
@@ -238,7 +223,7 @@ async def _needed(
 ) -> dict[datetime, set[bytes]]:
     """The hashes of the messages that these spans refer to, by day."""
     needed: dict[datetime, set[bytes]] = {}
-    turn = _Turn()
+    turn = LoopTurn()
     for location, span_ids in asked_ids.items():
         await turn.rest()
         if (frame := opened.get(location)) is not None:
@@ -255,7 +240,7 @@ async def read_envelopes(
     or inflated; of a frame that is longer than all that is asked for, its own length. Those that aged out are
     absent.
     """
-    span_ids = _by_place((place_of(key), key[1]) for key in spans)
+    span_ids = by_place((place_of(key), key[1]) for key in spans)
     envelopes: Envelopes = {}
     fitting: Collection[Place] = span_ids
     if most_bytes is not None:
@@ -272,13 +257,13 @@ async def read_envelopes(
         }
         chosen, too_long = await _fitting(opened, span_ids, sizes, most_bytes)
         envelopes |= too_long
-        digests = await _needed(opened, _by_place(chosen))
+        digests = await _needed(opened, by_place(chosen))
     # Each once, however many spans of the trace repeat it.
     stored = {
         day: unpack_messages(messages)
         for day, messages in (await _messages(connection, project_id, digests)).items()
     }
-    turn = _Turn()
+    turn = LoopTurn()
     for location, span_id in chosen:
         await turn.rest()
         try:
@@ -318,7 +303,7 @@ async def _fitting(
     """The spans that fit together, and the lengths of the others."""
     chosen: list[tuple[Place, bytes]] = []
     too_long: Envelopes = {}
-    turn = _Turn()
+    turn = LoopTurn()
     for location, frame in opened.items():
         await turn.rest()
         for span_id in asked_ids[location]:

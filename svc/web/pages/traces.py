@@ -7,6 +7,7 @@ cost more.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from protocol.storage import Slow
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.reads.attributes import promoted_fields
+from svc.store.reads.by_payload import resolved
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_counts import TraceCounts, TraceFacets
 from svc.store.reads.trace_drawing import TraceHistogram
@@ -74,6 +76,8 @@ class _Found:
     #: Whether every text of the range would have to be looked through for it: then it comes as a fragment.
     later: bool = False
     drawn: tuple[datetime, datetime] | None = None
+    #: Whether an attribute that is no field is asked for: payloads are looked into, and nothing is counted.
+    by_payload: bool = False
     #: Keys of the project's own that can be filtered by.
     own_fields: list[FilterField] = attrs.field(factory=list)
 
@@ -148,7 +152,11 @@ async def _read_drawing(
         ends = await counts.ends(visit.project.id)
         low, high = (high, high) if ends is None else (ends[0], max(ends[1], ends[0]))
     page_state.drawn = (low, high)
-    arguments = visit.project.id, asking.filters.over(asking.range), bar_width(low, high)
+    asked = await resolved(visit.means.history, visit.project.id, asking.filters.over(asking.range))
+    if asked.payload_attributes:
+        page_state.by_payload = True
+        return
+    arguments = visit.project.id, asked, bar_width(low, high)
     try:
         if walks_s is not None:
             page_state.drawing = await counts.histogram(
@@ -184,6 +192,9 @@ def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
             f"from {since} to {to}" if to else f"since {since}",
             "; earlier ones are not counted",
         )
+    if page_state.by_payload:
+        found, more = len(page_state.page["traces"]), page_state.page["next_cursor"] is not None
+        return f"{'At least ' if more and found else ''}{words.counted(found, 'trace')} {range_text}"
     none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {range_text}"
     if page_state.later:
         return f"Traces {range_text}, being counted" if page_state.page["traces"] else none
@@ -227,6 +238,7 @@ def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, An
         "columns": [COLUMNS[name] for name in chosen(visit.preferences.columns)],
         "asking": asking,
         "rows": page["traces"],
+        "notes": page.get("notes", ()),
         "aged_out": page["aged_out"],
         "more": None if cursor is None else asking.address(kept=True, cursor=cursor),
         "more_part": None if cursor is None else query(asking.part("rows"), cursor=cursor),
@@ -255,15 +267,22 @@ async def drawing(visit: Visit) -> Html:
 async def facets(visit: Visit) -> Html:
     """The most frequent values of the traces of the filter."""
     asking = Asking.of(visit)
-    try:
-        facet_counts = await TraceCounts(visit.means.history).facets(
-            visit.project.id, asking.filters.over(asking.range), timeout_s=FACETS_TIMEOUT_S
-        )
-    except Slow:
-        facet_counts = None
+    asked = await resolved(visit.means.history, visit.project.id, asking.filters.over(asking.range))
+    facet_counts = None
+    if not asked.payload_attributes:
+        with suppress(Slow):
+            facet_counts = await TraceCounts(visit.means.history).facets(
+                visit.project.id, asked, timeout_s=FACETS_TIMEOUT_S
+            )
     asking = attrs.evolve(asking, range=_as_given(visit, asking))
     shown = [*FACETS, *([] if facet_counts is None else _attribute_facets(facet_counts))]
-    return Html("parts/trace_facets", {"asking": asking, "found": facet_counts, "facets": shown}, part=True)
+    context = {
+        "asking": asking,
+        "found": facet_counts,
+        "facets": shown,
+        "by_payload": bool(asked.payload_attributes),
+    }
+    return Html("parts/trace_facets", context, part=True)
 
 
 def _attribute_facets(counts: TraceFacets) -> list[tuple[str, str, str]]:

@@ -1,0 +1,193 @@
+"""Traces by an attribute that is no field: their payloads are opened and looked into, the newest first.
+
+Called by `svc.store.reads.traces` for a filter that has such attributes. A page looks through `MOST_SPANS`
+spans or for `MOST_S` seconds and says how far it came; its cursor goes on from there. Payloads that have aged
+out say nothing. Counts and drawings of such traces would have to look through all of them: there are none.
+
+Measured November 2026 over the demo's four weeks: 34 µs of CPU a span, the rows of the traces included
+(15,292 spans in 0.9 s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+import attrs
+import trio
+
+from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.reading import says
+from svc.domain.quantities import counted
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.reads.attributes import promoted_fields
+from svc.store.reads.trace_filter import NEWEST_TRACES, HeldValue, TraceFilter, held_by_spans
+from svc.store.spans.loop_turn import LoopTurn
+from svc.store.spans.payloads import SpanKey, by_place, place_of, read_packed
+
+#: Spans that a page looks through, and for how long.
+MOST_SPANS: Final = 50_000
+MOST_S: Final = 8.0
+#: Traces that are looked into at once, and spans whose payloads are held at once.
+_TRACES: Final = 100
+_SPANS: Final = 1_000
+
+
+class TracePages(Protocol):
+    """Pages of traces that indexes and rows tell."""
+
+    async def page(
+        self, project_id: int, asked: TraceFilter, *, limit: int, cursor: str | None, timeout_s: float
+    ) -> dict[str, Any]: ...
+
+
+async def resolved(database: Database, project_id: int, asked: TraceFilter) -> TraceFilter:
+    """The filter with those of its attributes apart that are no fields of the project."""
+    names = {field for field, _ in asked.attributes if field.startswith(PREFIX)}
+    if not names:
+        return asked
+    unknown = names - set(await promoted_fields(database, project_id))
+    return attrs.evolve(
+        asked,
+        attributes=[pair for pair in asked.attributes if pair[0] not in unknown],
+        payload_attributes=(
+            *asked.payload_attributes,
+            *(pair for pair in asked.attributes if pair[0] in unknown),
+        ),
+    )
+
+
+@attrs.define
+class _Looked:
+    """How far a page came."""
+
+    spans: int = 0
+    back_to: str = ""
+    stopped: bool = False
+
+    def add(self, keys: Sequence[SpanKey], traces: Sequence[dict[str, Any]]) -> None:
+        """These were looked through."""
+        self.spans += len(keys)
+        if traces:
+            self.back_to = traces[-1]["started_at"]
+
+    def note(self, asked: TraceFilter) -> str:
+        """In a sentence."""
+        names = ", ".join(dict.fromkeys(name for name, _ in asked.payload_attributes))
+        plural = len({name for name, _ in asked.payload_attributes}) > 1
+        verb = "are no fields" if plural else "is no field"
+        sentence = f"{names} {verb}: the payloads of {counted(self.spans, 'span')} were looked through"
+        further = f", back to {self.back_to}; the next page goes on from there" if self.stopped else ""
+        return sentence + further
+
+
+async def page_by_payload(
+    database: Database,
+    pages: TracePages,
+    project_id: int,
+    asked: TraceFilter,
+    *,
+    limit: int,
+    cursor: str | None,
+) -> dict[str, Any]:
+    """`{traces, next_cursor, notes}`, newest first: the traces with one span that says all of it."""
+    by_rows = attrs.evolve(asked, payload_attributes=())
+    looked, deadline = _Looked(), trio.current_time() + MOST_S
+    traces: list[dict[str, Any]] = []
+    while True:
+        page = await pages.page(project_id, by_rows, limit=_TRACES, cursor=cursor, timeout_s=READ_TIMEOUT_S)
+        candidates, cursor = page["traces"], page["next_cursor"]
+        room = MOST_SPANS - looked.spans
+        keys = await _span_keys(database, project_id, by_rows, candidates, room + 1)
+        if len(keys) > room:
+            keys, candidates = _whole(keys[:room], candidates)
+            cursor, looked.stopped = NEWEST_TRACES.cursor(candidates[-1]), True
+        saying = await _saying(database, project_id, keys, asked.payload_attributes)
+        looked.add(keys, candidates)
+        for trace in candidates:
+            if bytes.fromhex(trace["trace_id"]) in saying:
+                traces.append(trace)
+            if len(traces) == limit and trace is not candidates[-1]:
+                # Those behind it are looked into again: what they say is not kept between two pages.
+                return _answer(traces, NEWEST_TRACES.cursor(trace), looked, asked)
+        if cursor is None or len(traces) == limit or looked.stopped:
+            return _answer(traces, cursor, looked, asked)
+        if trio.current_time() > deadline:
+            looked.stopped = True
+            return _answer(traces, cursor, looked, asked)
+
+
+def _answer(
+    traces: list[dict[str, Any]], cursor: str | None, looked: _Looked, asked: TraceFilter
+) -> dict[str, Any]:
+    return {"traces": traces, "next_cursor": cursor, "notes": [looked.note(asked)]}
+
+
+async def _span_keys(
+    database: Database, project_id: int, asked: TraceFilter, traces: Sequence[dict[str, Any]], most: int
+) -> Sequence[SpanKey]:
+    """The spans of these traces that meet what is asked of the same span, trace by trace."""
+    where = Where.of(project_id)
+    ids = where.value([bytes.fromhex(trace["trace_id"]) for trace in traces])
+    conditions = [
+        HeldValue(
+            fields, value, where.value(value), where.value(fields[0]) if is_attribute else None
+        ).condition
+        for fields, value, is_attribute in (held_by_spans(asked) if asked.one_span else ())
+    ]
+    met = "".join(f" and ({condition})" for condition in conditions)
+    rows = await database.fetch(
+        "select s.trace_id, s.span_id, s.started_at, s.frame"
+        f" from unnest({ids}::bytea[]) with ordinality as wanted (trace_id, place)"
+        " join trace t on t.project_id = $1 and t.trace_id = wanted.trace_id"
+        " cross join lateral (select * from span s where s.project_id = $1 and s.trace_id = t.trace_id"
+        f" and s.started_at between t.first_started_at and t.last_started_at{met} offset 0) s"
+        f" where s.frame is not null order by wanted.place limit {where.value(most)}",
+        *where.values,
+        timeout_s=READ_TIMEOUT_S,
+    )
+    return [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
+
+
+def _whole(
+    keys: Sequence[SpanKey], traces: Sequence[dict[str, Any]]
+) -> tuple[Sequence[SpanKey], Sequence[dict[str, Any]]]:
+    """The spans of those traces that are there as a whole, and the traces up to them; at least the first,
+    whose other spans are given up.
+    """
+    cut_id = keys[-1][0]
+    place = next(n for n, trace in enumerate(traces) if bytes.fromhex(trace["trace_id"]) == cut_id)
+    if keys[0][0] == cut_id:
+        return keys, traces[: place + 1]
+    return [key for key in keys if key[0] != cut_id], traces[:place]
+
+
+async def _saying(
+    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Sequence[tuple[str, str]]
+) -> set[bytes]:
+    """The traces with one of these spans that says all of it."""
+    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
+    traces: set[bytes] = set()
+
+    async def work(connection: Connection, part: Sequence[SpanKey]) -> None:
+        places = [(place_of(key), key[1]) for key in part]
+        packed = await read_packed(connection, project_id, by_place(places), lean=True)
+        turn = LoopTurn()
+        for place, span_id in places:
+            await turn.rest()
+            span = None if place[0] in traces else packed.span(place, span_id, lean=True)
+            if span is not None and all(says(span, name, value) for name, value in names):
+                traces.add(place[0])
+
+    for start in range(0, len(keys), _SPANS):
+        part = keys[start : start + _SPANS]
+        await database.run(
+            partial(work, part=part),
+            transaction=False,
+            readonly=True,
+            snapshot=True,
+            timeout_s=READ_TIMEOUT_S,
+        )
+    return traces

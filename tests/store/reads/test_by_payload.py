@@ -1,0 +1,155 @@
+"""Traces by attributes that are no fields: found in payloads, page by page, within a bound that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from protocol.refusals import Refused
+from svc.store.postgres.database import Database
+from svc.store.reads import by_payload
+from svc.store.reads.spans import SpanReads
+from svc.store.reads.trace_filter import TraceFilter, of_one_span
+from svc.store.reads.traces import TraceReads
+from svc.store.spans.traces import PostgresTraceStore
+from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
+
+ORDER = "attr.order.id"
+
+
+async def history(store: Database, traces: int = 12, spans: int = 2, **more: Any) -> None:
+    """Traces a minute apart, newest with the highest number; span `n.m` has the order `n`, and a list."""
+    for number in range(traces):
+        where: dict[str, Any] = {
+            "trace_id": (number + 1).to_bytes(16, "big"),
+            "start": NOW + timedelta(minutes=number),
+        }
+        said: Mapping[str, Any] = {
+            "order.id": 7000 + number,
+            "metadata": '{"plan": "gold"}' if number % 3 == 0 else "no object",
+            "langfuse.trace.metadata.seat": f"seat-{number}",
+            "zones": ["north", "east"] if number % 2 else ["south"],
+            "score": number / 4,
+            **more,
+        }
+        await store_of(store).write(
+            rows(
+                one(1, name="answer", **where),
+                *(
+                    one(
+                        2 + n,
+                        parent=1,
+                        name="call",
+                        attributes=said,
+                        status_code=2 if number % 4 else 0,
+                        **where,
+                    )
+                    for n in range(spans - 1)
+                ),
+                resource={"service.name": "shop", "pod": f"pod-{number % 2}"},
+            )
+        )
+    while (await PostgresTraceStore(store).settle(NOW + timedelta(minutes=5), 100)).seen:
+        pass
+
+
+async def found(store: Database, limit: int = 100, **filters: Any) -> list[int]:
+    """The numbers of the traces, over all pages; what each says."""
+    page, numbers, cursor = None, [], None
+    while page is None or cursor is not None:
+        page = await asked(store, limit, cursor, **filters)
+        numbers += [int(trace["trace_id"], 16) - 1 for trace in page["traces"]]
+        cursor = page["next_cursor"]
+        assert len(page["traces"]) <= limit
+    return numbers
+
+
+async def asked(store: Database, limit: int, cursor: str | None, **filters: Any) -> dict[str, Any]:
+    trace_filter = TraceFilter(
+        **of_one_span({name.replace("__", "."): value for name, value in filters.items()})
+    )
+    return await TraceReads(store, SpanReads(store)).page(PROJECT, trace_filter, limit=limit, cursor=cursor)
+
+
+@pytest.mark.parametrize(
+    ("filters", "numbers"),
+    [
+        ({"attr__order__id": 7003}, [3]),
+        ({"attr__order__id": 8003}, []),
+        ({"attr__metadata__plan": "gold"}, [9, 6, 3, 0]),
+        ({"attr__metadata__seat": "seat-5"}, [5]),
+        ({"attr__zones": "east"}, [11, 9, 7, 5, 3, 1]),
+        ({"attr__score": "0.25"}, [1]),
+        ({"attr__pod": "pod-1", "attr__metadata__plan": "gold"}, [9, 3]),
+        # On one and the same span: the root did not fail, and the call has another name.
+        ({"attr__metadata__plan": "gold", "status": "error"}, [9, 6, 3]),
+        ({"attr__order__id": 7003, "name": "answer"}, []),
+        ({"attr__pod": "pod-1", "name": "answer", "service": "shop"}, [11, 9, 7, 5, 3, 1]),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 3, 100])
+async def test_a_trace_is_found_by_what_only_a_payload_says(
+    store: Database, filters: dict[str, Any], numbers: list[int], limit: int
+) -> None:
+    await history(store)
+    assert await found(store, limit, **filters) == numbers
+
+
+async def test_a_page_says_what_it_looked_through(store: Database) -> None:
+    await history(store)
+    page = await asked(store, 100, None, attr__order__id=7003)
+    assert page["notes"] == ["attr.order.id is no field: the payloads of 24 spans were looked through"]
+    page = await asked(store, 100, None, attr__order__id=7003, attr__pod="pod-1", name="call")
+    assert page["notes"] == [
+        "attr.order.id, attr.pod are no fields: the payloads of 12 spans were looked through"
+    ]
+
+
+async def test_a_page_ends_at_its_bound_and_its_cursor_goes_on_from_there(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history(store, spans=5)
+    monkeypatch.setattr(by_payload, "MOST_SPANS", 12)
+    page = await asked(store, 100, None, attr__metadata__plan="gold")
+    # Two whole traces; of a third only a part is within the bound.
+    assert page["traces"] == []
+    (note,) = page["notes"]
+    assert note == (
+        "attr.metadata.plan is no field: the payloads of 10 spans were looked through,"
+        " back to 2026-11-20T12:10:00.000000Z; the next page goes on from there"
+    )
+    assert await found(store, attr__metadata__plan="gold") == [9, 6, 3, 0]
+
+
+async def test_a_trace_of_more_spans_than_the_bound_is_looked_into_as_far_as_that(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history(store, traces=3, spans=9)
+    monkeypatch.setattr(by_payload, "MOST_SPANS", 4)
+    assert await found(store, attr__order__id=7000) == [0]
+
+
+async def test_a_page_ends_when_its_time_is_up(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await history(store)
+    monkeypatch.setattr(by_payload, "MOST_S", -1.0)
+    monkeypatch.setattr(by_payload, "_TRACES", 5)
+    page = await asked(store, 100, None, attr__order__id=7003)
+    assert page["traces"] == []
+    assert page["next_cursor"] is not None
+    assert await found(store, attr__order__id=7003) == [3]
+
+
+async def test_payloads_that_aged_out_say_nothing(store: Database) -> None:
+    await history(store)
+    await store.fetch("delete from span_payload")
+    assert await found(store, attr__order__id=7003) == []
+
+
+async def test_traces_are_not_ranked_by_what_is_no_field(store: Database) -> None:
+    await history(store, traces=1)
+    trace_filter = TraceFilter(low=NOW, **of_one_span({ORDER: 7000}))
+    with pytest.raises(Refused, match="is no field, so traces are not sorted: leave sort away"):
+        await TraceReads(store, SpanReads(store)).largest(PROJECT, trace_filter, "cost", limit=5)
