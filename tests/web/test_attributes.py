@@ -168,7 +168,7 @@ async def test_traces_are_filtered_by_an_attribute_that_is_no_field(store: Datab
     assert "attr.shop.order is no field: the payloads of 3 spans were looked through" in seen.text
     assert seen.text.count("<tr data-id") == 3
     seen = await owner.get(traces + "attr.shop.order:7032")
-    assert heading(seen) == "0 traces in the last 24 hours"
+    assert heading(seen) == "No matching traces in the last 24 hours"
     part = await owner.get(BASE + "/traces/facets?range=24h&q=attr.shop.order:7031")
     assert "Values are counted for filters that are fields." in part.text
 
@@ -179,5 +179,6 @@ async def test_a_search_of_payloads_that_found_nothing_yet_leads_further_back(
     await shop(store, number=6, **{"shop.order": 7031})
     monkeypatch.setattr("svc.store.reads.by_payload.MOST_SPANS", 2)
     seen = await owner.get(BASE + "/traces?range=24h&q=attr.shop.order:7032")
-    assert "the next page goes on from there" in seen.text
+    assert heading(seen) == "No matching traces in the last 24 hours, as far as looked"
+    assert "the next page goes on from there." in seen.text
     assert re.search(r'cursor=[\w-]+[^"]*">Look further back</a>', seen.text)

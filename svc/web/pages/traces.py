@@ -194,7 +194,9 @@ def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
         )
     if page_state.by_payload:
         found, more = len(page_state.page["traces"]), page_state.page["next_cursor"] is not None
-        return f"{'At least ' if more and found else ''}{words.counted(found, 'trace')} {range_text}"
+        if not found:
+            return f"No matching traces {range_text}{', as far as looked' if more else ''}"
+        return f"{'At least ' if more else ''}{words.counted(found, 'trace')} {range_text}"
     none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {range_text}"
     if page_state.later:
         return f"Traces {range_text}, being counted" if page_state.page["traces"] else none
