@@ -23,12 +23,12 @@ from protocol.rest.query import (
     SERIES_MAX,
     TOP_N_DEFAULT,
     TOP_N_MAX,
-    FilterValue,
     instant,
     page_size,
 )
 from svc.commands.asked import PRINTED, Answer
 from svc.commands.columns import printable
+from svc.commands.filters import read_filters, refusal_sentence
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
@@ -170,18 +170,13 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         try:
             answer = await _ANSWERS[arguments.verb](store.database, project.id, arguments)
         except Refused as refused:
-            raise OperatorError(_sentence(refused)) from None
+            raise OperatorError(refusal_sentence(refused)) from None
     if arguments.json:
         print_json(answer)
         return
     PRINTED[arguments.verb](answer)
     for note in answer.get("notes", ()):
         print(printable(note))
-
-
-def _sentence(refused: Refused) -> str:
-    allowed = (refused.refusal.details or {}).get("allowed")
-    return refused.refusal.message + (f"; one of: {', '.join(allowed)}" if allowed else "")
 
 
 # --- asking -----------------------------------------------------------------------------------------------
@@ -214,7 +209,7 @@ async def _search(database: Database, project_id: int, arguments: argparse.Names
 
 async def _traces(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
     low, high = _range(arguments)
-    filters = _filters(arguments.where)
+    filters = read_filters(arguments.where)
     asked = TraceFilter(
         low=low,
         # The range of traces holds both its ends.
@@ -266,7 +261,7 @@ async def _fields(database: Database, project_id: int, _arguments: argparse.Name
 
 def _side(low: datetime | None, high: datetime | None, where: Sequence[str]) -> Side:
     """A population: traces with a span that has all values; `trace.status` is the trace's own."""
-    filters = _filters(where)
+    filters = read_filters(where)
     status = filters.pop("trace.status", None)
     if status not in (None, "ok", "error"):
         raise OperatorError("trace.status is ok or error")
@@ -287,7 +282,7 @@ def _question(project_id: int, arguments: argparse.Namespace) -> Question:
         project_id,
         dataset.name,
         (low, high),
-        _filters(arguments.where),
+        read_filters(arguments.where),
         by=by,
         measure=getattr(arguments, "measure", None),
     )
@@ -306,16 +301,6 @@ def _range(arguments: argparse.Namespace) -> tuple[datetime | None, datetime | N
     if found is None:
         raise OperatorError("--last is a number with m, h, d or w: 30m, 24h, 7d, 4w")
     return now() - timedelta(**{_UNITS[found[2]]: int(found[1])}), None
-
-
-def _filters(where: Sequence[str]) -> dict[str, FilterValue]:
-    filters: dict[str, FilterValue] = {}
-    for text in where:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise OperatorError(f"'{text[:100]}' is no FIELD=VALUE, such as status=error")
-        filters[name.strip()] = value or None
-    return filters
 
 
 _ANSWERS: Final[dict[str, Callable[[Database, int, argparse.Namespace], Awaitable[Answer]]]] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,15 +22,21 @@ import msgspec
 from protocol.inflate import Unreadable
 from protocol.operator import OperatorError
 from protocol.otlp.json_writing import otlp_json
-from protocol.rest.query import jsonable
+from protocol.refusals import Refused
+from protocol.rest.query import FilterValue, jsonable
+from svc.commands.filters import read_filters, refusal_sentence
 from svc.commands.parquet import parquet_rows
 from svc.commands.place import name_project, named_project
 from svc.commands.telling import Teller
 from svc.config.table import Settings
+from svc.domain.datasets import SPANS, Field
 from svc.importers.exported import wire_of
 from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.store.reads.attributes import require_fields
 from svc.store.reads.exporting import ExportedSpan, ExportReads
 from svc.store.reads.payloads import said_in
+from svc.store.reads.questions import checked_filters
 from svc.wiring.open_store import open_store
 
 FORMS: Final = ("jsonl", "otlp-json", "otlp-proto", "parquet")
@@ -49,6 +55,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--form", choices=FORMS, default="jsonl", help="default: %(default)s")
     parser.add_argument("--from", dest="low", default=_BEGINNING, metavar="TIME", help="ISO 8601, inclusive")
     parser.add_argument("--to", dest="high", metavar="TIME", help="ISO 8601, exclusive; default: now")
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="only spans with this value, or traces with a span that has all of them; `trace-svc ask fields`"
+        " lists the fields",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     name_project(parser)
 
@@ -57,12 +71,14 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Export. Raises `OperatorError`, `Outage`, `OSError`."""
     if arguments.form.startswith("otlp") and arguments.what != "spans":
         raise OperatorError(f"{arguments.form} is of spans; {arguments.what} go as jsonl or parquet")
+    if arguments.where and arguments.what == "sessions":
+        raise OperatorError("sessions are exported whole: leave --where away")
     low, high = _instant(arguments.low), now() if arguments.high is None else _instant(arguments.high)
     if arguments.out is not None and arguments.out.exists():
         raise OperatorError(f"{arguments.out} is there already: name another file")
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
-        reads = ExportReads(store.database)
+        reads = ExportReads(store.database, await _filters(store.database, project.id, arguments.where))
         teller, count = Teller(), 0
         with _sink(arguments.form, arguments.what, arguments.out) as write:
             async for chunk in _chunks(reads, arguments.what, project.id, low, high):
@@ -70,6 +86,17 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 count += len(chunk)
                 teller(f"{count:,} {arguments.what}")
     print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
+
+
+async def _filters(
+    database: Database, project_id: int, where: Sequence[str]
+) -> Sequence[tuple[Field, FilterValue]]:
+    try:
+        filters = checked_filters(SPANS, read_filters(where))
+        await require_fields(database, project_id, [field for field, _ in filters])
+    except Refused as refused:
+        raise OperatorError(refusal_sentence(refused)) from None
+    return filters
 
 
 def _instant(text: str) -> datetime:

@@ -12,6 +12,7 @@ import pytest
 
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import read_protobuf, walk
+from tests.commands.test_detections import refused
 from tests.service import TRACE_SVC, Service, until
 from tests.wire import request, span
 
@@ -127,3 +128,29 @@ def test_what_cannot_be_exported_says_why(service: Service, arguments: tuple[str
     )  # fmt: skip
     assert done.returncode == 1
     assert said in done.stderr
+
+
+def test_what_has_a_value_is_exported_alone(service: Service, sent: dict[bytes, bytes]) -> None:
+    by_name = ("--where", f"name={NAME}")
+    rows = [json.loads(line) for line in exported(service, "spans", *by_name).splitlines()]
+    assert len(rows) == len(sent)
+    assert {row["name"] for row in rows} == {NAME}
+    traces = exported(service, "traces", *by_name, "--where", "session_id=exported").splitlines()
+    assert len(traces) == SPANS // 10
+    assert exported(service, "spans", *by_name, "--where", "status=error") == b""
+    assert exported(service, "traces", *by_name, "--where", "session_id=") == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("spans", "--where", "nope=1"), "unknown field 'nope'"),
+        (("spans", "--where", "attr.nope=1"), "'attr.nope' is no field of this project"),
+        (("traces", "--where", "name"), "'name' is no FIELD=VALUE"),
+        (("sessions", "--where", "name=x"), "sessions are exported whole: leave --where away"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_refused(
+    service: Service, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(service, "export", *arguments)

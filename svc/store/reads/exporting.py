@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
+from protocol.rest.query import FilterValue
+from svc.domain.datasets import Field
+from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.rows import (
     SESSION_COLUMNS,
@@ -23,6 +26,8 @@ from svc.store.postgres.rows import (
     span_row,
     trace_row,
 )
+from svc.store.reads.questions import equals
+from svc.store.reads.trace_filter import holding
 from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
 from svc.store.spans.payloads import SpanKey, read_envelopes
 
@@ -37,9 +42,19 @@ ExportedSpan = tuple[dict[str, Any], bytes | None]
 
 @attrs.define(eq=False)
 class ExportReads:
-    """Reads a project. All verbs raise `Outage`."""
+    """Reads a project: spans that have all values of `filters`, traces with one such span. Raises `Outage`.
+
+    What else lies in the range is passed over chunk by chunk, so that a rare value does not make one
+    statement of a long range.
+    """
 
     database: Database
+    filters: Sequence[tuple[Field, FilterValue]] = ()
+
+    def _wanted(self, where: Where, *, traces: bool = False) -> str:
+        """Whether a row is exported, as a column."""
+        conditions = " and ".join(equals(where, field, value) for field, value in self.filters) or "true"
+        return f"({holding(conditions) if traces and self.filters else conditions}) as is_wanted"
 
     async def spans(
         self, project_id: int, low: datetime, high: datetime
@@ -48,24 +63,31 @@ class ExportReads:
         columns = ", ".join(dict.fromkeys((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame")))
         cursor: tuple[Any, ...] = (low, b"", b"")
         while True:
+            where = Where.of(project_id)
+            where.values += [cursor[0], high, *cursor[1:], CHUNK_ROWS]
+            wanted = self._wanted(where)
 
-            async def work(connection: Connection, after: tuple[Any, ...] = cursor) -> tuple[Any, ...]:
+            async def work(
+                connection: Connection, where: Where = where, wanted: str = wanted
+            ) -> tuple[Any, ...]:
                 # A stretch along the index on what was stored when.
                 rows = await connection.fetch(
-                    f"select {columns} from span where project_id = $1 and created_at >= $2"
+                    f"select {columns}, {wanted} from span where project_id = $1 and created_at >= $2"
                     " and created_at < $3 and (created_at, trace_id, span_id) > ($2, $4, $5)"
                     " order by created_at, trace_id, span_id limit $6",
-                    project_id,
-                    after[0],
-                    high,
-                    *after[1:],
-                    CHUNK_ROWS,
+                    *where.values,
                 )
-                return rows, await _full_rows(connection, project_id, rows)
+                return rows, await _full_rows(
+                    connection, project_id, [row for row in rows if row["is_wanted"]]
+                )
 
             rows, envelopes = await self.database.run(work, readonly=True, timeout_s=_TIMEOUT_S)
-            if rows:
-                yield [_span(row, envelopes.get((row["trace_id"], row["span_id"]))) for row in rows]
+            if spans := [
+                _span(row, envelopes.get((row["trace_id"], row["span_id"])))
+                for row in rows
+                if row["is_wanted"]
+            ]:
+                yield spans
             if len(rows) < CHUNK_ROWS:
                 return
             cursor = tuple(rows[-1][key] for key in ("created_at", "trace_id", "span_id"))
@@ -75,7 +97,7 @@ class ExportReads:
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """Traces that started in the range."""
         columns = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
-        async for rows in self._rows(f"select {columns} from trace", "trace_id", b"", project_id, low, high):
+        async for rows in self._rows(columns, "trace", "trace_id", b"", project_id, low, high):
             traces = [bounds(row) for row in rows]
             available = await self.database.run(
                 partial(traces_with_payloads, project_id=project_id, traces=traces),
@@ -89,30 +111,37 @@ class ExportReads:
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """Sessions that started in the range."""
         columns = ", ".join(SESSION_COLUMNS)
-        async for rows in self._rows(f"select {columns} from session", "id", "", project_id, low, high):
+        async for rows in self._rows(columns, "session", "id", "", project_id, low, high):
             yield [session_row(row) for row in rows]
 
     async def _rows(
-        self, select: str, key: str, first: bytes | str, project_id: int, low: datetime, high: datetime
+        self,
+        columns: str,
+        table: Literal["trace", "session"],
+        key: str,
+        first: bytes | str,
+        project_id: int,
+        low: datetime,
+        high: datetime,
     ) -> AsyncIterator[list[Any]]:
         cursor: tuple[Any, ...] = (low, first)
         while True:
+            where = Where.of(project_id)
+            where.values += [cursor[0], high, cursor[1], CHUNK_ROWS]
+            wanted = self._wanted(where, traces=True) if table == "trace" else "true as is_wanted"
 
-            async def work(connection: Connection, after: tuple[Any, ...] = cursor) -> list[Any]:
+            async def work(connection: Connection, where: Where = where, wanted: str = wanted) -> list[Any]:
                 # A stretch by when they started.
                 return await connection.fetch(
-                    f"{select} where project_id = $1 and started_at >= $2 and started_at < $3"
-                    f" and (started_at, {key}) > ($2, $4) order by started_at, {key} limit $5",
-                    project_id,
-                    after[0],
-                    high,
-                    after[1],
-                    CHUNK_ROWS,
+                    f"select {columns}, {wanted} from {table} t where project_id = $1 and started_at >= $2"
+                    f" and started_at < $3 and (started_at, {key}) > ($2, $4)"
+                    f" order by started_at, {key} limit $5",
+                    *where.values,
                 )
 
             rows = await self.database.run(work, readonly=True, timeout_s=_TIMEOUT_S)
-            if rows:
-                yield rows
+            if chosen := [row for row in rows if row["is_wanted"]]:
+                yield chosen
             if len(rows) < CHUNK_ROWS:
                 return
             cursor = (rows[-1]["started_at"], rows[-1][key])
