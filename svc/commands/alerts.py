@@ -180,7 +180,7 @@ class _Verbs:
             print(new_secret)
 
     async def do_add(self) -> None:
-        params = self._params()
+        params = await self._params()
         ids_by_name = {channel.name: channel.id for channel in await self.channel_store.list(self.project.id)}
         missing = next((name for name in self.arguments.channel if name not in ids_by_name), None)
         if missing is not None:
@@ -200,13 +200,13 @@ class _Verbs:
         _refuse(await self.rule_store.put(rule, OPERATOR))
 
     async def do_backtest(self) -> None:
-        params = self._params()
+        params = await self._params()
         firings = await AlertBacktest(self.database).run(
             self.project.id, self.arguments.kind, params, self.now
         )
         print_fired(firings, as_json=self.arguments.json)
 
-    def _params(self) -> RuleParams:
+    async def _params(self) -> RuleParams:
         pairs = [text.partition("=") for text in self.arguments.param]
         bad = next((name for name, equals, _ in pairs if not equals), None)
         if bad is not None:
@@ -214,7 +214,7 @@ class _Verbs:
         try:
             params = typed_params(self.arguments.kind, {name: value for name, _, value in pairs})
             if isinstance(params, MetricParams):
-                check_question(self.project.id, params)
+                await check_question(self.database, self.project.id, params)
         except BadParams as error:
             raise OperatorError(str(error)) from None
         except Refused as refused:

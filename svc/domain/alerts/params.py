@@ -23,7 +23,12 @@ Hours = Annotated[int, Meta(ge=1, le=24)]
 VITAL_DATASETS: Final = {"traces": "sites", "model_calls": "models", "tools": "tools"}
 #: By which one field those are narrowed.
 VITAL_FIELDS: Final = {"traces": "call_site_id", "model_calls": "model_id", "tools": "name"}
-COUNTED_DATASETS: Final = ("spans", "tool_calls", "classifier_events")
+#: Which figures are known of rows that the query API counts, narrowed by any of its filters.
+COUNTED_FIGURES: Final = {
+    "spans": ("count", "cost", "error_rate"),
+    "tool_calls": ("count", "error_rate"),
+    "classifier_events": ("count",),
+}
 
 
 class BadParams(ValueError):
@@ -87,8 +92,9 @@ class CertificateParams(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 class MetricParams(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A figure over a window against a bound, or against the same window of the seven days before.
 
-    `spans`, `tool_calls` and `classifier_events` are counted with the filters of the query API. Of `traces`,
-    `model_calls` and `tools` every figure is known, of all or of one (`call_site_id`, `model_id`, `name`).
+    `spans`, `tool_calls` and `classifier_events` take the filters of the query API, attributes among them,
+    and know the figures of `COUNTED_FIGURES`. Of `traces`, `model_calls` and `tools` every figure is known,
+    of all or of one (`call_site_id`, `model_id`, `name`).
     `value` is in the figure's own measure (rows, USD, a share from 0 to 1, milliseconds); of a change it is
     in percent. Windows with less than `least` rows are not judged, but where a count falls.
     """
@@ -168,9 +174,15 @@ def kept_params(params: RuleParams) -> dict[str, Any]:
 
 
 def _check_metric(params: MetricParams) -> None:
-    if params.dataset in COUNTED_DATASETS:
-        if params.figure != "count":
-            raise BadParams(f"of {params.dataset} only count is known; ask traces, model_calls or tools")
+    figures = COUNTED_FIGURES.get(params.dataset)
+    if figures is not None:
+        if params.figure not in figures:
+            *first_names, last_name = figures
+            names = f"{', '.join(first_names)} and {last_name}" if first_names else last_name
+            verb = "are" if first_names else "is"
+            raise BadParams(
+                f"of {params.dataset} only {names} {verb} known; ask traces, model_calls or tools"
+            )
     else:
         field = VITAL_FIELDS[params.dataset]
         foreign = next((name for name in params.filters if name != field), None)

@@ -159,14 +159,14 @@ def word_of(convention: str, span: WireSpan) -> str | None:
 
 def says(span: WireSpan, name: str, value: str) -> bool:
     """Whether a span, or its resource, has this value of an attribute that is no field, one of a list too."""
-    wanted = value_text(value)
+    wanted_text = value_text(value)
     for attributes in (span.attributes, span.resource.attributes):
-        spoken = [attributes[key] for key in spellings(name) if key in attributes]
+        values = [attributes[key] for key in spellings(name) if key in attributes]
         if name.startswith(METADATA[0]) and METADATA_OBJECT in attributes:
-            spoken.append(metadata_of(attributes[METADATA_OBJECT]).get(name))
-        for one in spoken:
-            members = _texts(one) if isinstance(one, (list, tuple)) else (value_text(one),)
-            if wanted in members or (type(one) is float and repr(one) == value):
+            values.append(metadata_of(attributes[METADATA_OBJECT]).get(name))
+        for said_value in values:
+            texts = _texts(said_value) if isinstance(said_value, (list, tuple)) else (value_text(said_value),)
+            if wanted_text in texts or (type(said_value) is float and repr(said_value) == value):
                 return True
     return False
 

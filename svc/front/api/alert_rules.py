@@ -47,6 +47,7 @@ from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
+from svc.store.postgres.database import Database
 from svc.store.reads.alert_backtest import AlertBacktest
 from svc.store.reads.alert_figures import check_question
 
@@ -94,14 +95,16 @@ async def _rule(call: Call[Any]) -> AlertRule:
     return rule
 
 
-def checked_params(project_id: int, kind: RuleKind, fields: dict[str, Any]) -> RuleParams:
+async def checked_params(
+    database: Database, project_id: int, kind: RuleKind, fields: dict[str, Any]
+) -> RuleParams:
     """What a rule asks for, if it can be asked. Raises `Refused`."""
     try:
         params = read_params(kind, fields)
     except BadParams as bad:
         raise Refused(BAD_RULE.saying(str(bad))) from None
     if isinstance(params, MetricParams):
-        check_question(project_id, params)
+        await check_question(database, project_id, params)
     return params
 
 
@@ -123,7 +126,7 @@ async def put_rule(call: Call[RuleChange]) -> RuleShown | Refusal:
 
 async def _put(call: Call[RuleChange], rule: AlertRule) -> RuleShown | Refusal:
     body, now = call.body, call.means.now()
-    params = checked_params(call.project.id, body.kind, body.params)
+    params = await checked_params(call.means.questions, call.project.id, body.kind, body.params)
     if not body.name.strip():
         return BLANK_NAME
     try:
@@ -176,7 +179,7 @@ async def post_mute(call: Call[MuteChange]) -> RuleShown | Refusal:
 
 async def post_backtest(call: Call[RuleBacktest]) -> FiredShown:
     """How often a rule would have fired over the last 28 days, by what history knows."""
-    params = checked_params(call.project.id, call.body.kind, call.body.params)
+    params = await checked_params(call.means.questions, call.project.id, call.body.kind, call.body.params)
     backtest = await AlertBacktest(call.means.questions).run(
         call.project.id, call.body.kind, params, call.means.now()
     )

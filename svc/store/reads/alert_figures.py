@@ -1,8 +1,8 @@
 """Figures that metric rules judge: a window up to now, and the hours of history behind it.
 
-Rows are counted by the query API's own store; errors, cost and durations come from the hourly cubes of
-vitals (`svc.store.aggregates.vitals`), with the rows that these do not cover yet, under one snapshot. All by
-the time at which rows were stored, as the query API counts.
+Rows are counted and measured by the query API's own store. Of traces, model calls and tools all figures come
+from the hourly cubes of vitals (`svc.store.aggregates.vitals`), with the rows that these do not cover yet,
+under one snapshot. All by the time at which rows were stored, as the query API counts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.alerts.metric import HourFigures, figures_of, summed
-from svc.domain.alerts.params import COUNTED_DATASETS, VITAL_DATASETS, VITAL_FIELDS, MetricParams
+from svc.domain.alerts.params import COUNTED_FIGURES, VITAL_DATASETS, VITAL_FIELDS, MetricParams
 from svc.domain.calendar import hour_of
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.reads.attributes import require_fields
 from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions import Question, ask
 
 _HOUR: Final = timedelta(hours=1)
 
@@ -58,10 +59,26 @@ def _sql(source: VitalSource) -> str:
 _OF: Final[dict[What, str]] = {what: _sql(source) for what, source in SOURCES.items()}
 
 
-def check_question(project_id: int, params: MetricParams) -> None:
+#: The measure of the query API that tells a figure.
+_MEASURES: Final = {"count": "count", "cost": "cost", "error_rate": "errors"}
+
+
+async def check_question(database: Database, project_id: int, params: MetricParams) -> None:
     """Raises `Refused` for a filter that the query API does not know."""
-    if params.dataset in COUNTED_DATASETS:
-        ask(project_id, params.dataset, (None, None), params.filters)
+    if params.dataset in COUNTED_FIGURES:
+        question = ask(project_id, params.dataset, (None, None), params.filters)
+        await require_fields(database, project_id, question.fields)
+
+
+def _question(project_id: int, params: MetricParams, bounds: tuple[datetime, datetime]) -> Question:
+    return ask(project_id, params.dataset, bounds, params.filters, measure=_MEASURES[params.figure])
+
+
+def _measured(answer: Mapping[str, Any]) -> HourFigures:
+    """A count, with the errors or the cost that were asked for beside it."""
+    return HourFigures(
+        n=int(answer["count"]), failed=int(answer.get("errors") or 0), cost=float(answer.get("cost") or 0)
+    )
 
 
 @attrs.define(eq=False)
@@ -73,9 +90,9 @@ class AlertFigures:
     async def window(self, project_id: int, params: MetricParams, end: datetime) -> HourFigures:
         """The window of a rule that ends then."""
         start = end - timedelta(hours=params.window_hours)
-        if params.dataset in COUNTED_DATASETS:
-            question = ask(project_id, params.dataset, (start, end), params.filters)
-            return HourFigures(n=int((await QueryStore(self.database).count(question))["count"]))
+        if params.dataset in COUNTED_FIGURES:
+            question = _question(project_id, params, (start, end))
+            return _measured(await QueryStore(self.database).count(question))
         by_hour = await self._vitals(project_id, params, start, end)
         return summed(by_hour.values())
 
@@ -84,10 +101,10 @@ class AlertFigures:
     ) -> Sequence[HourFigures]:
         """Whole hours, from the first on, none left out."""
         starts = [first + index * _HOUR for index in range((end - first) // _HOUR)]
-        if params.dataset in COUNTED_DATASETS:
-            question = ask(project_id, params.dataset, (first, end), params.filters)
+        if params.dataset in COUNTED_FIGURES:
+            question = _question(project_id, params, (first, end))
             series = await QueryStore(self.database).timeseries(question, "hour")
-            return [HourFigures(n=int(bucket["count"])) for bucket in series["buckets"]]
+            return [_measured(bucket) for bucket in series["buckets"]]
         by_hour = await self._vitals(project_id, params, first, end)
         return [by_hour.get(start, _NOTHING) for start in starts]
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from protocol.alerts import AlertRule, RuleKind
+from protocol.refusals import Refused
 from protocol.samples import SAMPLES_KEPT, BackupSample, DiskSample
 from svc.domain.alerts.metric import HourFigures
 from svc.domain.alerts.params import MetricParams, kept_params, read_params
@@ -24,7 +25,7 @@ from svc.store.alerts.watching import WatchStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alert_backtest import AlertBacktest
 from svc.store.reads.alert_checks import StoredChecks
-from svc.store.reads.alert_figures import AlertFigures
+from svc.store.reads.alert_figures import AlertFigures, check_question
 from svc.store.reads.alert_history import AlertHistory
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.aggregates.test_vitals import call
@@ -107,6 +108,9 @@ async def test_hours_of_history_add_up_to_their_windows(store: Database, clock: 
         MetricParams(dataset="traces", figure="p95_ms", value=1.0),
         MetricParams(dataset="spans", value=1.0),
         MetricParams(dataset="spans", value=1.0, filters={"status": "error", "kind": "llm"}),
+        MetricParams(dataset="spans", figure="cost", value=1.0, filters={"kind": "llm"}),
+        MetricParams(dataset="spans", figure="error_rate", value=1.0, filters={"tenant": "acme"}),
+        MetricParams(dataset="tool_calls", figure="error_rate", value=1.0),
     ):
         hours = await AlertFigures(store).hours(1, params, first, end)
         assert len(hours) == 40
@@ -114,6 +118,37 @@ async def test_hours_of_history_add_up_to_their_windows(store: Database, clock: 
             close = first + timedelta(hours=at + 1)
             window = await AlertFigures(store).window(1, params, close)
             assert as_counted(one) == as_counted(window), (params, at)
+
+
+async def test_figures_of_spans_are_those_of_the_rows_with_an_attribute(
+    store: Database, clock: Clock
+) -> None:
+    dice, spans = random.Random(5), store_of(store, clock)
+    for number in range(1, 41):
+        await spans.write(
+            rows(call(number, dice, clock), resource={"tenant.id": "acme" if number % 2 else "b"})
+        )
+    of_tenant = await fetch(
+        store,
+        "select count(*) as n, count(*) filter (where status = 'error') as failed,"
+        " sum(total_cost)::float8 as cost"
+        " from span s where strpos(facets, (select code from attribute_value where field = 'tenant'"
+        " and value = 'acme')) > 0",
+    )
+    figures, end = AlertFigures(store), clock.now + timedelta(minutes=1)
+    asked = MetricParams(dataset="spans", figure="cost", value=1.0, filters={"tenant": "acme"})
+    window = await figures.window(1, asked, end)
+    assert (window.n, window.cost) == (of_tenant[0]["n"], pytest.approx(of_tenant[0]["cost"]))
+    window = await figures.window(1, msgspec.structs.replace(asked, figure="error_rate"), end)
+    assert (window.n, window.failed) == (20, of_tenant[0]["failed"])
+    assert 0 < window.failed < 20
+
+
+async def test_a_rule_of_an_attribute_that_is_no_field_is_refused(store: Database, clock: Clock) -> None:
+    del clock
+    await check_question(store, 1, MetricParams(dataset="spans", value=1.0, filters={"tenant": "acme"}))
+    with pytest.raises(Refused, match=r"'attr\.seat' is no field of this project"):
+        await check_question(store, 1, MetricParams(dataset="spans", value=1.0, filters={"attr.seat": "1"}))
 
 
 def rule(kind: RuleKind, due_at: datetime | None = None, **params: Any) -> AlertRule:
