@@ -11,7 +11,7 @@ from svc.web.page import Visit
 from svc.web.ranges import TimeRange
 
 #: Fields of spans, and the filters of the list that ask for them.
-_OF_SPANS: Final = {
+SPAN_FIELDS: Final = {
     "model_id": "model",
     "kind": "kind",
     "call_site_id": "call_site_id",
@@ -24,7 +24,9 @@ _OF_SPANS: Final = {
 def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> dict[str, Any]:
     """This view as a question to MCP and to the query API, and what they have no word for."""
     native_fields = {"call_site_id", "model", "kind", "status"}
-    span_filters = {name: filters.asked[field] for name, field in _OF_SPANS.items() if field in filters.asked}
+    span_filters = {
+        name: filters.asked[field] for name, field in SPAN_FIELDS.items() if field in filters.asked
+    }
     if "status" in filters.asked:
         # Of a trace that failed, the spans that did.
         span_filters.setdefault("status", filters.asked["status"])
@@ -56,7 +58,7 @@ def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> di
     return {
         "rest": f'curl -sS {origin}/v1/query/search \\\n  -H "Authorization: Bearer $QUERY_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(spans)}'",
-        "rest_left_out": _left_out(filters, {"status", *_OF_SPANS.values()}),
+        "rest_left_out": _left_out(filters, {"status", *SPAN_FIELDS.values()}),
         "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
         "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(call)}'",

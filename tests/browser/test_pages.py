@@ -23,6 +23,8 @@ PAGES = (
     f"{BASE}/first-look",
     f"{BASE}/vitals",
     f"{BASE}/explore",
+    f"{BASE}/compare",
+    f"{BASE}/compare?q=status:error&range=7d",
     f"{BASE}/prices",
     f"{BASE}/settings/keys",
     f"{BASE}/settings/people",

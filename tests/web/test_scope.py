@@ -92,6 +92,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/vitals": "viewer",
     "GET …/vitals/{what}": "viewer",
     "GET …/explore": "viewer",
+    "GET …/compare": "viewer",
     "GET …/prices": "viewer",
     "GET …/settings": "viewer",
     "GET …/settings/keys": "viewer",

@@ -1,0 +1,100 @@
+"""The page that compares two sets of traces: by filters, before and since an instant, what it leaves out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import parse_qs, quote
+
+import pytest
+
+from protocol.rest.query import timestamp
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.web.filters import read_filters
+from svc.web.pages.populations import ComparedSets
+from svc.web.ranges import TimeRange
+from tests.web.test_attributes import shop
+from tests.web.test_pages import heading
+from tests.web.visitor import BASE, Visitor
+
+COMPARE = BASE + "/compare"
+
+
+async def test_without_a_question_the_page_says_what_it_can_be_asked(owner: Visitor) -> None:
+    seen = await owner.get(COMPARE)
+    assert heading(seen) == "What is different about some traces?"
+    assert "Say which traces to look at" in seen.text
+    assert 'href="/orgs/default/projects/default/compare?q=errors%3Ayes"' in seen.text
+
+
+async def test_a_value_that_tells_the_filtered_traces_apart_is_the_headline(
+    store: Database, owner: Visitor
+) -> None:
+    await shop(store, 60)
+    seen = await owner.get(COMPARE + "?q=environment:production&range=24h")
+    assert heading(seen) == "No value tells them apart beyond chance"
+    assert "30 traces in the last 24 hours, compared with 30 others." in seen.text
+    # A third of the calls fail, and only calls have the tool.
+    seen = await owner.get(COMPARE + "?q=" + quote("tool:search status:error") + "&range=24h")
+    assert "20 traces in the last 24 hours, compared with 40 others." in seen.text
+    assert "Traces with a failed span" in seen.text
+    assert "<b>100 %</b>" in seen.text
+
+
+async def test_before_and_since_are_compared_by_when_traces_began(store: Database, owner: Visitor) -> None:
+    await shop(store, 60, **{"service.version": "1"})
+    since = timestamp(now() - timedelta(minutes=15))
+    seen = await owner.get(f"{COMPARE}?since={quote(since)}&range=24h")
+    assert '<th scope="col" class="num">Before</th>' in seen.text
+    assert "before." in seen.text
+
+
+async def test_nobody_on_one_side_is_said(store: Database, owner: Visitor) -> None:
+    await shop(store, 3)
+    assert heading(await owner.get(COMPARE + "?q=environment:nowhere")) == "There are no such traces"
+    seen = await owner.get(COMPARE + "?q=service:shop")
+    assert heading(seen) == "There are no others to compare them with"
+
+
+async def test_what_cannot_be_compared_by_is_named_and_left_out(store: Database, owner: Visitor) -> None:
+    await shop(store, 3)
+    seen = await owner.get(COMPARE + "?q=" + quote("service:shop latency:>5s refund -site:x"))
+    assert "Traces are not compared by a text, latency, what is excluded; it was left out" in seen.text
+    seen = await owner.get(COMPARE + "?q=attr.nope:1")
+    assert heading(seen) == "These cannot be compared"
+    assert "&#39;attr.nope&#39; is no field of this project" in seen.text
+
+
+async def test_the_list_of_traces_leads_here_with_its_filter(store: Database, owner: Visitor) -> None:
+    await shop(store, 3)
+    seen = await owner.get(BASE + "/traces?q=environment:production")
+    assert "/compare?q=environment%3Aproduction&amp;from=" in seen.text
+    assert ">What is different?</a>" in seen.text
+    assert "What is different?" not in (await owner.get(BASE + "/traces")).text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "bar"),
+    [
+        ("tenant", "acme corp", 'kind:tool tenant:"acme corp"'),
+        ("call_site_id", "desk", "kind:tool site:desk"),
+        ("attr.plan", "gold", "kind:tool attr.plan:gold"),
+        ("kind", "llm", "kind:llm"),
+        ("error_type", "TimeoutError", None),
+        ("provided_model_name", "gpt-4o-2024", None),
+    ],
+)
+def test_a_value_leads_to_the_traces_that_have_it_where_the_list_can_ask(
+    field: str, value: str, bar: str | None
+) -> None:
+    range_ = TimeRange.of({"from": "2026-11-01", "to": "2026-11-02"}, now())
+    compared = ComparedSets(read_filters("kind:tool"), read_filters(""), None, range_, BASE)
+    link = compared.traces(field, value)
+    if bar is None:
+        assert link is None
+    else:
+        assert link is not None
+        address, _, asked = link.partition("?")
+        assert address == BASE + "/traces"
+        assert parse_qs(asked)["q"] == [bar]
+        assert parse_qs(asked)["from"] == ["2026-11-01T00:00:00.000000Z"]
