@@ -41,6 +41,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
     database: str
     tls: str | None
     log_level: str
+    log_format: str
     seen_fd: int
     pool_size: int
     trace_days: int

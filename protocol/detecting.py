@@ -42,6 +42,7 @@ class StartDetecting(msgspec.Struct, frozen=True, tag=True):
     database: str
     tls: str | None
     log_level: str
+    log_format: str
     pool_size: int
     secret_key: bytes
     interval_s: float

@@ -18,6 +18,7 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.paths import CURRENT_FOLDER_GONE, path_refusal
+from svc.commands.command_line import command_parser, environment
 from svc.commands.table import COMMANDS, Command
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import Settings, absolute_paths, naming_variable, read_settings
@@ -34,10 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
     collect_less()
     words = list(sys.argv[1:] if argv is None else argv)
-    arguments = _parser(words).parse_args(words)
+    parser = command_parser(words, _TITLE, _Version)
+    if not words:
+        parser.print_help()
+        return 0
+    arguments = parser.parse_args(words)
     command = next(command for command in COMMANDS if command.name == arguments.command)
     settings = None
     try:
+        os.environ.update(environment(command, arguments))
         settings = read_settings(os.environ)
         # Processes of ours are started in another folder and read the same variables.
         os.environ.update(absolute_paths(settings, os.environ))
@@ -66,28 +72,10 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Every command by its sentence; arguments only for the one that is given, whose file is imported."""
-    parser = argparse.ArgumentParser(prog="trace-svc", description=_TITLE)
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    chosen = next((word for word in words if not word.startswith("-")), None)
-    for command in COMMANDS:
-        sub = commands.add_parser(
-            command.name,
-            help=command.sentence,
-            description=command.sentence[0].upper() + command.sentence[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if command.name == chosen:
-            command.entry().add(sub)
-    return parser
-
-
 def _set_up(command: Command, settings: Settings) -> None:
     from svc.runtime.logging import set_up
 
-    set_up(settings.log_level if command.serves else "warning")
+    set_up(settings.log_level if command.serves else "warning", settings.log_format)
 
 
 def _with_own_secrets(settings: Settings) -> Settings:

@@ -25,6 +25,7 @@ from protocol.storage import Outage
 from svc.commands.finding import Finding
 from svc.commands.own_service import asking, own_url
 from svc.commands.place import named_project
+from svc.commands.printing import print_json
 from svc.commands.report import print_attributes, print_report
 from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
@@ -68,22 +69,30 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="over the last N days (default: 7)",
     )
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of what was looked at")
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Print what was seen. Returns the exit status."""
     if arguments.project is None:
-        return await _examine(settings, os.environ)
+        return await _examine(settings, os.environ, as_json=arguments.json)
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
-        print_report(await ExporterStore(store.database).report(project.id, now(), arguments.days))
-        print_attributes(await AttributeReads(store.database).fields(project.id))
+        report = await ExporterStore(store.database).report(project.id, now(), arguments.days)
+        fields = await AttributeReads(store.database).fields(project.id)
+        if arguments.json:
+            print_json({"report": report, "attributes": fields})
+            return 0
+        print_report(report)
+        print_attributes(fields)
     return 0
 
 
-async def _examine(settings: Settings, env: Mapping[str, str]) -> int:
+async def _examine(settings: Settings, env: Mapping[str, str], *, as_json: bool) -> int:
     findings = await examined(settings, env)
-    for finding in findings:
+    if as_json:
+        print_json(findings)
+    for finding in () if as_json else findings:
         print(finding.line())
     return int(any(finding.verdict == "FAIL" for finding in findings))
 

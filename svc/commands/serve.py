@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from protocol.paths import path_refusal
-from svc.config.table import Settings
+from svc.config.table import DEFAULT_BIND, Settings
 from svc.config.text import settings_help
 
 #: Where the keys of a first start lie, in `SVC_DATA_DIR`, when no terminal could show them.
@@ -24,9 +24,25 @@ OWNER_LINK: Final = "owner-link"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """No arguments: the environment says everything, and help lists it."""
+    """Three settings as arguments; the environment says everything else, and help lists it."""
     parser.description = "Run the service. With nothing configured it brings its own PostgreSQL."
+    parser.add_argument("--host", help="the address to listen on, in the place of that of SVC_HTTP_BIND")
+    parser.add_argument("--port", type=int, help="the port to listen on, likewise")
+    parser.add_argument("--data-dir", metavar="DIR", help="the folder of all data, for SVC_DATA_DIR")
     parser.epilog = "settings, read from the environment [default]:\n" + settings_help()
+
+
+def environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings that the arguments stand for."""
+    env: dict[str, str] = {}
+    if arguments.host is not None or arguments.port is not None:
+        host, _, port = os.environ.get("SVC_HTTP_BIND", DEFAULT_BIND).rpartition(":")
+        env["SVC_HTTP_BIND"] = (
+            f"{arguments.host or host}:{port if arguments.port is None else arguments.port}"
+        )
+    if arguments.data_dir is not None:
+        env["SVC_DATA_DIR"] = arguments.data_dir
+    return env
 
 
 async def run(_arguments: argparse.Namespace, settings: Settings) -> None:

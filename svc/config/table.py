@@ -61,6 +61,8 @@ from svc.config.types import (
 PLACEHOLDER_SECRET_KEY: Final = "cHVibGlzaGVkLXBsYWNlaG9sZGVyLWNoYW5nZS1tZSE="  # noqa: S105
 PLACEHOLDER_COOKIE_PASSWORD: Final = "published-placeholder-cookie-password"  # noqa: S105
 
+#: Where HTTP is served when nothing says so.
+DEFAULT_BIND: Final = "127.0.0.1:8000"
 _MIB: Final = 1024 * 1024
 _ROW: Final = "trace-svc setting"
 
@@ -135,7 +137,7 @@ class Settings:
     """Every setting of the service. Fields stand in the order in which the README lists them."""
 
     http_bind: tuple[str, int] = setting(
-        "SVC_HTTP_BIND", BIND, "127.0.0.1:8000", "Address of the HTTP server; gRPC listens on the same host."
+        "SVC_HTTP_BIND", BIND, DEFAULT_BIND, "Address of the HTTP server; gRPC listens on the same host."
     )
     https_bind: tuple[str, int] = setting(
         "SVC_HTTPS_BIND", BIND, "127.0.0.1:8443", "Address of the HTTPS server, where this process does TLS."
@@ -149,6 +151,12 @@ class Settings:
     )
     log_level: str = setting(
         "SVC_LOG_LEVEL", one_of("debug", "info", "warning", "error"), "info", "Least level that is logged."
+    )
+    log_format: str = setting(
+        "SVC_LOG_FORMAT",
+        one_of("text", "json"),
+        "text",
+        "How log lines are written: `key=value`, with colours on a terminal, or a JSON object each.",
     )
     shutdown_drain_s: float = setting(
         "SVC_SHUTDOWN_DRAIN_SECONDS",

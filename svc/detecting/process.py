@@ -26,6 +26,7 @@ _ONE_THREAD: Final = {
 def detecting_process(
     address: Address,
     log_level: str,
+    log_format: str,
     *,
     pool_size: int,
     secret_key: bytes,
@@ -44,6 +45,7 @@ def detecting_process(
         database=address.database,
         tls=address.tls,
         log_level=log_level,
+        log_format=log_format,
         pool_size=pool_size,
         secret_key=secret_key,
         interval_s=interval_s,

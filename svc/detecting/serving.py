@@ -99,7 +99,7 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
         start = await _next(orders, frames)
         if not isinstance(start, StartDetecting):
             return
-        set_up(start.log_level)
+        set_up(start.log_level, start.log_format)
         address = Address(start.host, start.port, start.user, start.password, start.database, start.tls)
         pool = Database(address, pool_size=start.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S)
         async with asyncio_loop(AWAY), pool.opened() as database, trio.open_nursery() as nursery:

@@ -69,7 +69,13 @@ _RECEIVE_BYTES: Final = 1 << 20
 
 
 def decoder_process(
-    address: Address, log_level: str, prices: PriceBook, *, pool_size: int, trace_days: int
+    address: Address,
+    log_level: str,
+    log_format: str,
+    prices: PriceBook,
+    *,
+    pool_size: int,
+    trace_days: int,
 ) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
     """How to launch a decoder that writes to this database and begins with the prices in force then.
 
@@ -90,6 +96,7 @@ def decoder_process(
                 database=address.database,
                 tls=address.tls,
                 log_level=log_level,
+                log_format=log_format,
                 seen_fd=seen_fd,
                 pool_size=pool_size,
                 trace_days=trace_days,
@@ -142,7 +149,7 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             return
         begin = read_to_decoder(first)
         assert isinstance(begin, Begin)
-        set_up(begin.log_level)
+        set_up(begin.log_level, begin.log_format)
         address = Address(begin.host, begin.port, begin.user, begin.password, begin.database, begin.tls)
         async with (
             asyncio_loop(AWAY),

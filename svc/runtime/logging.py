@@ -12,19 +12,23 @@ import sys
 import structlog
 
 
-def set_up(level: str) -> None:
-    """Render every record as one line: colours on a terminal, `key=value` otherwise."""
+def set_up(level: str, form: str) -> None:
+    """Render every record as one line: a JSON object where `form` is `json`, else colours on a terminal and
+    `key=value` otherwise.
+    """
     shared: list[structlog.types.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.PositionalArgumentsFormatter(),
     ]
-    renderer: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
-        else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"])
-    )
+    renderer: structlog.types.Processor
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+    elif sys.stderr.isatty():
+        renderer = structlog.dev.ConsoleRenderer()
+    else:
+        renderer = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"])
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[

@@ -28,6 +28,7 @@ def detecting_loop(
     launch = detecting_process(
         address,
         settings.log_level,
+        settings.log_format,
         pool_size=DETECTING_CONNECTIONS,
         secret_key=marking_key(settings),
         interval_s=settings.detectors_interval_s,

@@ -328,6 +328,7 @@ class Service:
         launch = decoder_process(
             self.store.database.address,
             self.settings.log_level,
+            self.settings.log_format,
             self.prices,
             pool_size=self.sizes.per_decoder,
             trace_days=self.settings.trace_ttl_days,

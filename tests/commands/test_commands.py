@@ -20,7 +20,7 @@ from tests.service import TRACE_SVC
 ROOT = Path(__file__).parents[2]
 NO_COMMANDS = {
     *("demo_story", "table", "place", "columns", "printing", "report", "telling", "parquet"),
-    *("finding", "own_service", "tls", "alerts_shown", "asked", "filters"),
+    *("finding", "own_service", "tls", "alerts_shown", "asked", "filters", "command_line"),
 }
 
 

@@ -83,7 +83,7 @@ def test_a_frame_that_nobody_sends_is_refused() -> None:
 
 
 def test_the_beginning_carries_the_whole_address() -> None:
-    begin = Begin("h", 1, "u", "p", "d", None, "info", 7, 4, 90)
+    begin = Begin("h", 1, "u", "p", "d", None, "info", "text", 7, 4, 90)
     assert read_to_decoder(frame(begin)[1]) == begin
 
 

@@ -1,0 +1,84 @@
+"""Laws of the command line: it explains itself in groups, names what was meant, and takes a few settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from svc.commands import serve
+from svc.commands.command_line import grouped
+from svc.commands.table import COMMANDS, GROUPS
+from tests.service import TRACE_SVC, running
+
+
+def said(*arguments: str) -> tuple[int, str, str]:
+    """How a command that needs no service ends, and what it says."""
+    done = subprocess.run([TRACE_SVC, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_without_arguments_all_commands_are_shown_by_their_groups() -> None:
+    code, text, errors = said()
+    assert (code, errors) == (0, "")
+    assert grouped() in text
+    assert {command.group for command in COMMANDS} == set(GROUPS)
+    assert all(text.count(f"\n  {command.name} ") == 1 for command in COMMANDS)
+
+
+def test_a_command_that_needs_a_verb_shows_its_help() -> None:
+    code, text, errors = said("secrets")
+    assert (code, text) == (2, "")
+    assert "rotate" in errors
+    assert errors.startswith("usage: trace-svc secrets [-h] verb ...")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("kees", "list"), "argument command: 'kees' is not known; did you mean keys?"),
+        (("keys", "creat"), "argument verb: 'creat' is not known; did you mean create?"),
+        (("export", "span"), "argument what: 'span' is not known; did you mean spans?"),
+        (("export", "x"), "argument what: 'x' is none of spans, traces, sessions"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_one_that_was_meant(arguments: tuple[str, ...], meant: str) -> None:
+    code, _, errors = said(*arguments)
+    assert code == 2
+    assert errors.endswith(f"error: {meant}\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "bind"),
+    [
+        ([], None),
+        (["--port", "9000"], "127.0.0.1:9000"),
+        (["--host", "0.0.0.0"], "0.0.0.0:8000"),
+        (["--host", "::1", "--port", "1"], "::1:1"),
+    ],
+)
+def test_the_arguments_of_serve_stand_for_settings(
+    given: list[str], bind: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SVC_HTTP_BIND", raising=False)
+    parser = argparse.ArgumentParser()
+    serve.add(parser)
+    env = serve.environment(parser.parse_args([*given, "--data-dir", "here"]))
+    assert env.pop("SVC_DATA_DIR") == "here"
+    assert env.get("SVC_HTTP_BIND") == bind
+
+
+def test_the_doctor_and_the_log_speak_json_when_asked(tmp_path: Path) -> None:
+    with running(SVC_LOG_FORMAT="json") as service:
+        findings = json.loads(service.command("doctor", "--json"))
+        assert {"ok"} <= {finding["verdict"] for finding in findings} <= {"ok", "warn"}
+        assert all(finding["subject"] and finding["text"] for finding in findings)
+        report = json.loads(service.command("doctor", "--project", "default", "--json"))
+        assert report.keys() == {"report", "attributes"}
+        lines = [line for line in service.log.read_text().splitlines() if line]
+    assert lines
+    for line in lines:
+        assert {"event", "level", "logger", "timestamp"} <= json.loads(line).keys()
