@@ -28,14 +28,12 @@ log = logging.getLogger("trace-svc")
 
 EXIT_FAILED: Final = 1
 
-_TITLE: Final = "Takes traces of LLM applications over OTLP and answers questions about them."
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
     collect_less()
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = command_parser(words, _TITLE, _Version)
+    parser = command_parser(words)
     if not words:
         parser.print_help()
         return 0
@@ -59,17 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OperatorError, OSError) as error:
         return _fail(_sentence(error, settings))
     return _run(command, arguments, settings)
-
-
-class _Version(argparse.Action):
-    """Says which release this is, and whether it runs compiled; found out when asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from protocol.compiled import state
-        from protocol.release import release
-
-        print(f"trace-svc {release()}, {state()[1]}")
-        parser.exit()
 
 
 def _set_up(command: Command, settings: Settings) -> None:

@@ -19,6 +19,7 @@ _MISSING: Final = (
     "the following arguments are required: verb",
 )
 EXIT_WRONG: Final = 2
+_TITLE: Final = "Takes traces of LLM applications over OTLP and answers questions about them."
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -40,6 +41,17 @@ class CommandParser(argparse.ArgumentParser):
         super().error(message)
 
 
+class _Version(argparse.Action):
+    """Says which release this is, and whether it runs compiled; found out when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from protocol.compiled import state
+        from protocol.release import release
+
+        print(f"trace-svc {release()}, {state()[1]}")
+        parser.exit()
+
+
 def grouped() -> str:
     """The commands by their groups, a line each."""
     width = max(len(command.name) for command in COMMANDS)
@@ -54,15 +66,15 @@ def grouped() -> str:
     return "\n".join([*lines, "", "`trace-svc COMMAND --help` explains one."]).lstrip()
 
 
-def command_parser(words: Sequence[str], title: str, version: type[argparse.Action]) -> CommandParser:
+def command_parser(words: Sequence[str]) -> CommandParser:
     """Every command by its sentence; arguments only for the one that is given, whose file is imported."""
     parser = CommandParser(
         prog="trace-svc",
         usage="trace-svc [--version] COMMAND …",
-        description=f"{title}\n\n{grouped()}",
+        description=f"{_TITLE}\n\n{grouped()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=version, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     # Without a help of their own they are not listed once more below.
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="command", help=argparse.SUPPRESS, prog="trace-svc"

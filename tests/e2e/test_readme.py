@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from svc.__main__ import _parser
+from svc.commands.command_line import command_parser
 from svc.front.mcp.tools import TOOLS
 from tests.e2e.test_exporters import JS, node
 from tests.readme import tables, whole
@@ -155,7 +155,7 @@ def _command_lines() -> list[str]:
 @pytest.mark.parametrize("line", _command_lines())
 def test_every_command_of_the_pages_is_one_with_its_arguments(line: str) -> None:
     words = shlex.split(line.split(" > ")[0], comments=True)[1:]
-    _parser(words).parse_args(words)
+    command_parser(words).parse_args(words)
 
 
 def test_a_command_that_there_is_not_is_noticed() -> None:
