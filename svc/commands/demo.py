@@ -26,7 +26,7 @@ from protocol.rest.query import timestamp
 from protocol.storage import Outage
 from svc.commands.demo_story import Attributes, StoryTrace, as_json, pairs, probe, request_of, traces_of
 from svc.commands.own_service import asking, own_url
-from svc.commands.place import default_project
+from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
 from svc.domain.exporters import DEMO_SCOPE
 from svc.domain.quantities import duration
@@ -218,13 +218,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=range(1, WEEKS + 1),
         help="send so many weeks of a small application's traces up to last midnight, with planted faults",
     )
+    name_project(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Send the traces and print what the query API says. Raises `Outage` when the service is not there."""
     base = arguments.url or own_url(settings)
     async with open_store(settings) as store:
-        project = await default_project(store)
+        project = await named_project(store, arguments)
         keys = PostgresKeyStore(store.database)
         write = await keys.create(project.id, "demo (write)", "write", actor=OPERATOR)
         query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)

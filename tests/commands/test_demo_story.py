@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
 from svc.commands.demo_story import StoryTrace, probe, traces_of
 from svc.domain.detect.secrets.formats import FORMATS
 from svc.domain.detect.secrets.search import find_secrets
+from svc.store.accounts.projects import ProjectStore
+from svc.wiring.open_store import Store
+from tests.commands.test_detections import refused
+from tests.e2e.mcp import beside
 from tests.service import running
 
 END = datetime(2026, 11, 22, tzinfo=UTC)
@@ -75,3 +80,22 @@ def test_sent_twice_it_adds_nothing() -> None:
         assert f"stored and queryable: {sent[2]} new spans" in first
         again = service.command("demo", "--url", service.url, "--weeks", "1")
         assert "stored and queryable: 0 new spans" in again
+
+
+def test_the_demo_goes_into_the_project_that_is_named() -> None:
+    async def shop(store: Store) -> None:
+        (org,) = await store.database.fetch("select org_id from project where id = 1")
+        assert await ProjectStore(store.database).create(org["org_id"], "shop", "Shop", actor="tests")
+
+    with running() as service:
+        beside(service, shop)
+        shown = service.command("demo", "--url", service.url, "--project", "shop")
+        assert "sent 24 traces" in shown
+        counted = [
+            json.loads(service.command("ask", "count", "--project", project, "--json"))["count"]
+            for project in ("shop", "default")
+        ]
+        assert counted == [88, 0]
+        assert "there is no project default/nothing" in refused(
+            service, "demo", "--url", service.url, "--project", "nothing"
+        )
