@@ -11,7 +11,7 @@ import msgspec
 from svc.store.postgres.database import Database
 from tests.detecting.applications import FAULTS, HEALTHY, Traffic
 from tests.detecting.house import House, replay
-from tests.detecting.labelled import DAY, DAYS, HOUR, MONDAY
+from tests.detecting.labelled import DAY, DAYS, HOUR, MONDAY, App, Planted
 from tests.detecting.scoring import Score, read
 from tests.store.spans.test_writing import fetch
 
@@ -49,3 +49,27 @@ async def test_each_planted_fault_is_one_case_and_what_is_healthy_has_none(store
     parts = {part["name"]: part["share"] for part in msgspec.json.decode(row["e"])["parts"]}
     assert parts.keys() == {"calls", "tokens_per_call", "uncached_share", "price"}
     assert parts["tokens_per_call"] > 0.9
+
+
+async def test_a_rise_of_prose_is_told_where_a_little_of_it_is_usual_among_json(store: Database) -> None:
+    def app(name: str, a_day: int, usual: float, then: float) -> App:
+        planted = (
+            Planted("usual", timedelta(), found=(), malformed=usual, form="wrapped"),
+            Planted("rise", 18 * DAY, found=("malformed_output",), malformed=then, form="wrapped"),
+        )
+        return App(name, a_day, planted, json=True)
+
+    # One in seventy is usual; of a site that answers with prose every third time nothing is learned.
+    apps = (app("mostly", 120, 0.014, 0.08), app("seldom", 30, 0.35, 0.3))
+    house = House(store)
+    await replay(store, Traffic(3, apps), until=MONDAY + timedelta(days=DAYS + 1))
+    await house.rest()
+    await house.look()
+    rows = await fetch(
+        store,
+        "select f.title, c.id is not null as is_case from finding f"
+        " left join case_finding cf on cf.finding_id = f.id left join detection_case c on c.id = cf.case_id"
+        " where f.detector = 'malformed_output'",
+    )
+    assert [row["is_case"] for row in rows] == [True]
+    assert "mostly" in rows[0]["title"]

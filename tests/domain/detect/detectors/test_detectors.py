@@ -345,7 +345,12 @@ def test_what_is_learned_is_json_with_the_keys_of_nearly_all_and_prose_teaches_n
     assert not found.fits('["prose"]')
     assert not found.fits('["fenced","id","total"]')
     assert learned({usual: LEARNED_FROM - 1}) is None
-    assert learned({usual: 300, '["prose"]': 10}) is None
+    # In nineteen of twenty it is JSON, and what is prose takes nothing away from what JSON has in common.
+    mostly = learned({usual: 285, '["prose"]': 15})
+    assert mostly is not None
+    assert mostly.keys == {"id", "total"}
+    assert not mostly.fits('["prose"]')
+    assert learned({usual: 284, '["prose"]': 16}) is None
 
 
 # --- model_change and marks -------------------------------------------------------------------------------
