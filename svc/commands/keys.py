@@ -6,7 +6,7 @@ Secrets: `create` and `rotate` print a plaintext token, once, on purpose, and no
 from __future__ import annotations
 
 import argparse
-from typing import cast
+from typing import Any, cast
 
 from protocol.operator import OperatorError
 from protocol.refusals import BLANK_NAME, KEY_NOT_FOUND, ROTATE_REVOKED, UNKNOWN_SCOPE
@@ -14,9 +14,10 @@ from protocol.rest.query import timestamp
 from protocol.tokens import SCOPES, Scope
 from svc.commands.columns import print_columns
 from svc.commands.place import name_project, named_project
+from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.store.accounts.audit import OPERATOR
-from svc.store.accounts.keys import AlreadyRevoked, NoSuchKey, PostgresKeyStore
+from svc.store.accounts.keys import AlreadyRevoked, Key, Minted, NoSuchKey, PostgresKeyStore
 from svc.store.accounts.projects import Project
 from svc.wiring.open_store import open_store
 
@@ -34,6 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     revoke.add_argument("id", help="the id that `keys list` shows")
     for verb in (create, listing, rotate, revoke):
         name_project(verb)
+        offer_json(verb)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -49,20 +51,35 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         keys = PostgresKeyStore(store.database)
         match verb:
             case "create":
-                await _create(keys, project, arguments.name.strip(), cast(Scope, arguments.scope))
+                name, scope = arguments.name.strip(), cast(Scope, arguments.scope)
+                _print_token(
+                    await keys.create(project.id, name, scope, actor=OPERATOR), as_json=arguments.json
+                )
             case "list":
-                await _list(keys, project)
+                await _list(keys, project, as_json=arguments.json)
             case "rotate":
-                await _rotate(keys, project, arguments.id)
+                await _rotate(keys, project, arguments.id, as_json=arguments.json)
             case _:
-                await _revoke(keys, project, arguments.id)
+                await _revoke(keys, project, arguments.id, as_json=arguments.json)
 
 
-async def _create(keys: PostgresKeyStore, project: Project, name: str, scope: Scope) -> None:
-    print((await keys.create(project.id, name, scope, actor=OPERATOR)).plaintext)
+def _print_token(minted: Minted, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**_fields(minted.key), "token": minted.plaintext})
+    else:
+        print(minted.plaintext)
 
 
-async def _list(keys: PostgresKeyStore, project: Project) -> None:
+def _fields(key: Key) -> dict[str, Any]:
+    """What is shown of a key."""
+    names = ("id", "name", "scope", "state", "token_prefix", "created_at", "last_used_at")
+    return {name: getattr(key, name) for name in names}
+
+
+async def _list(keys: PostgresKeyStore, project: Project, *, as_json: bool) -> None:
+    if as_json:
+        print_json([_fields(key) for key in await keys.list(project.id)])
+        return
     rows = [("ID", "SCOPE", "STATE", "PREFIX", "CREATED", "LAST USED", "NAME")]
     for key in await keys.list(project.id):
         used = "Never" if key.last_used_at is None else timestamp(key.last_used_at)
@@ -74,19 +91,21 @@ async def _list(keys: PostgresKeyStore, project: Project) -> None:
         print(f"no keys yet in {project.org_slug}/{project.slug}; make one with `trace-svc keys create`")
 
 
-async def _rotate(keys: PostgresKeyStore, project: Project, key_id: str) -> None:
+async def _rotate(keys: PostgresKeyStore, project: Project, key_id: str, *, as_json: bool) -> None:
     match await keys.rotate(project.id, key_id, actor=OPERATOR):
         case NoSuchKey():
             raise OperatorError(KEY_NOT_FOUND.message)
         case AlreadyRevoked():
             raise OperatorError(ROTATE_REVOKED.message)
         case minted:
-            print(minted.plaintext)
+            _print_token(minted, as_json=as_json)
 
 
-async def _revoke(keys: PostgresKeyStore, project: Project, key_id: str) -> None:
+async def _revoke(keys: PostgresKeyStore, project: Project, key_id: str, *, as_json: bool) -> None:
     match await keys.revoke(project.id, key_id, actor=OPERATOR):
         case NoSuchKey():
             raise OperatorError(KEY_NOT_FOUND.message)
+        case key if as_json:
+            print_json(_fields(key))
         case key:
             print(f"revoked {key.token_prefix}… ({key.name})")

@@ -14,6 +14,7 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.storage import Freed
+from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import size
 from svc.store.retention.sweep import RetentionStore
@@ -29,9 +30,11 @@ OVERRIDDEN: Final = "SVC_RETENTION_ENABLED is false, and --force overrides it: d
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    verbs.add_parser("show", help="the terms of each project, and the days and bytes on disk")
+    showing = verbs.add_parser("show", help="the terms of each project, and the days and bytes on disk")
     sweep = verbs.add_parser("run", help="delete what has expired now, and say what was freed")
     sweep.add_argument("--force", action="store_true", help="delete though SVC_RETENTION_ENABLED is false")
+    for verb in (showing, sweep):
+        offer_json(verb)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -42,10 +45,26 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         print(OVERRIDDEN, file=sys.stderr)
     async with open_store(settings) as store:
         retention = RetentionStore(store.database, default_terms(settings))
-        await (_show(retention, settings) if arguments.verb == "show" else _sweep(retention))
+        if arguments.verb == "show":
+            await _show(retention, settings, as_json=arguments.json)
+        else:
+            await _sweep(retention, as_json=arguments.json)
 
 
-async def _show(retention: RetentionStore, settings: Settings) -> None:
+async def _show(retention: RetentionStore, settings: Settings, *, as_json: bool) -> None:
+    if as_json:
+        projects = [
+            {
+                "project": f"{project.org_slug}/{project.slug}",
+                "traces_days": project.terms.traces,
+                "detections_days": project.terms.detections,
+                "is_default": project.override.traces is None and project.override.detections is None,
+            }
+            for project in await retention.projects()
+        ]
+        tables = [dict(row) for row in await retention.sizes()]
+        print_json({"enabled": settings.retention_enabled, "projects": projects, "tables": tables})
+        return
     state = "every hour" if settings.retention_enabled else "off (SVC_RETENTION_ENABLED=false)"
     print(f"sweep: {state}")
     for project in await retention.projects():
@@ -63,7 +82,7 @@ def _term(days: int, own: int | None) -> str:
     return (f"{days} days" if days else "for ever") + (" (default)" if own is None else "")
 
 
-async def _sweep(retention: RetentionStore) -> None:
+async def _sweep(retention: RetentionStore, *, as_json: bool) -> None:
     rows: Counter[str] = Counter()
     days: Counter[str] = Counter()
     freed_bytes = 0
@@ -75,6 +94,10 @@ async def _sweep(retention: RetentionStore) -> None:
         freed_bytes += freed.bytes
 
     await retention.sweep(datetime.now(UTC), note)
+    if as_json:
+        tables = {table: {"rows": rows[table], "whole_days": days[table]} for table in sorted(rows)}
+        print_json({"freed_bytes": freed_bytes, "tables": tables})
+        return
     for table in sorted(rows):
         # A day that goes whole is not counted, only estimated.
         if days[table]:

@@ -12,6 +12,7 @@ from protocol.operator import OperatorError
 from protocol.rest.accounts import email_key
 from protocol.rest.query import timestamp
 from svc.commands.columns import print_columns
+from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.audit import OPERATOR
@@ -22,11 +23,13 @@ from svc.wiring.people import account_store
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    verbs.add_parser("list", help="list the accounts")
+    listing = verbs.add_parser("list", help="list the accounts")
     reset = verbs.add_parser(
         "reset-password", help="give an account a new password, print it once, and end its sessions"
     )
     reset.add_argument("email", help="the address of the account")
+    for verb in (listing, reset):
+        offer_json(verb)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -34,12 +37,25 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         accounts = account_store(store.database)
         if arguments.verb == "list":
-            await _list(accounts)
+            await _list(accounts, as_json=arguments.json)
         else:
-            await _reset(accounts, arguments.email)
+            await _reset(accounts, arguments.email, as_json=arguments.json)
 
 
-async def _list(accounts: AccountStore) -> None:
+async def _list(accounts: AccountStore, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    "email": account.email,
+                    "role": role,
+                    "has_password": account.has_password,
+                    "created_at": account.created_at,
+                }
+                for account, role in await accounts.all()
+            ]
+        )
+        return
     rows = [("EMAIL", "ROLE", "SIGNS IN BY", "CREATED")]
     for account, role in await accounts.all():
         method = "password" if account.has_password else "identity provider"
@@ -49,10 +65,13 @@ async def _list(accounts: AccountStore) -> None:
         print("nobody has signed up yet; the first who does owns the instance")
 
 
-async def _reset(accounts: AccountStore, email: str) -> None:
+async def _reset(accounts: AccountStore, email: str, *, as_json: bool) -> None:
     account = await accounts.by_email(email_key(email) or "")
     if account is None:
         raise OperatorError(f"nobody has the address {email}; `trace-svc users list` shows who there is")
     password = secrets.token_urlsafe(16)
     await accounts.set_password(account.id, password, actor=OPERATOR)
-    print(password)
+    if as_json:
+        print_json({"email": account.email, "password": password})
+    else:
+        print(password)

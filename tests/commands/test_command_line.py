@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_the_arguments_of_serve_stand_for_settings(
     assert env.get("SVC_HTTP_BIND") == bind
 
 
-def test_the_doctor_and_the_log_speak_json_when_asked(tmp_path: Path) -> None:
+def test_the_doctor_and_the_log_speak_json_when_asked() -> None:
     with running(SVC_LOG_FORMAT="json") as service:
         findings = json.loads(service.command("doctor", "--json"))
         assert {"ok"} <= {finding["verdict"] for finding in findings} <= {"ok", "warn"}
@@ -82,3 +82,27 @@ def test_the_doctor_and_the_log_speak_json_when_asked(tmp_path: Path) -> None:
     assert lines
     for line in lines:
         assert {"event", "level", "logger", "timestamp"} <= json.loads(line).keys()
+
+
+def test_keys_accounts_and_terms_are_json_when_asked() -> None:
+    with running() as service:
+
+        def told(*arguments: str) -> Any:
+            return json.loads(service.command(*arguments, "--json"))
+
+        made = told("keys", "create", "--scope", "query", "--name", "reads")
+        token = made.pop("token")
+        assert token.startswith("svc_q_")
+        assert (made["name"], made["scope"], made["state"]) == ("reads", "query", "active")
+        assert made in told("keys", "list")
+        assert token not in service.command("keys", "list", "--json")
+        rotated = told("keys", "rotate", made["id"])
+        assert rotated["id"] == made["id"]
+        assert rotated["token"] not in ("", token)
+        assert told("keys", "revoke", made["id"])["state"] == "revoked"
+        assert told("users", "list") == []
+        terms = told("retention", "show")
+        assert terms["enabled"] is True
+        assert [project["project"] for project in terms["projects"]] == ["default/default"]
+        assert {"table", "days", "bytes"} <= terms["tables"][0].keys()
+        assert told("retention", "run").keys() == {"freed_bytes", "tables"}
