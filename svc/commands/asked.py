@@ -23,21 +23,17 @@ def _figures(answer: Answer) -> tuple[tuple[str, ...], Callable[[Mapping[str, An
     """The heads of the figures of an answer, and how the cells below them are made of a group."""
     name = answer.get("measure", COUNT.name)
     if name == COUNT.name:
-        return ("COUNT",), lambda group: (_number(group["count"]),)
-    write = _WRITERS.get(name, _number)
+        return ("COUNT",), lambda group: (count(group["count"]),)
+    write = _WRITERS.get(name, count)
 
     def cells(group: Mapping[str, Any]) -> tuple[str, ...]:
         value = group[name]
         shown = value["total"] if isinstance(value, Mapping) else value
         unpriced = (count(group["unpriced_spans"]),) if "unpriced_spans" in group else ()
-        return ("-" if shown is None else write(shown), *unpriced, _number(group["count"]))
+        return ("-" if shown is None else write(shown), *unpriced, count(group["count"]))
 
     unpriced_head = ("UNPRICED",) if name == "cost" else ()
     return (name.upper(), *unpriced_head, "COUNT"), cells
-
-
-def _number(value: float) -> str:
-    return count(value) if value == int(value) else f"{value:,.6g}"
 
 
 def _money(value: str | float) -> str:
@@ -45,8 +41,8 @@ def _money(value: str | float) -> str:
 
 
 _UNIT_WRITERS: Final[dict[str | None, Callable[[Any], str]]] = {
-    None: _number,
-    "tokens": _number,
+    None: count,
+    "tokens": count,
     "USD": _money,
     "ms": duration,
 }
@@ -141,8 +137,8 @@ def _print_traces(answer: Answer) -> None:
                 _value(trace["name"]),
                 "-" if trace["latency_ms"] is None else duration(trace["latency_ms"]),
                 "-" if cost is None else _money(cost),
-                "-" if tokens is None else _number(tokens),
-                _number(trace["error_count"]),
+                "-" if tokens is None else count(tokens),
+                count(trace["error_count"]),
                 _value(trace["input_preview"] or ""),
             )
         )
@@ -173,7 +169,7 @@ def _print_comparison(answer: Answer) -> None:
                 moved["field"],
                 _value(moved["value"]),
                 *shares,
-                _odds(moved["odds_ratio"]),
+                count(moved["odds_ratio"]),
                 _chance(moved["p_value"]),
             )
         )
@@ -186,12 +182,9 @@ def _measure(measured: Mapping[str, Any], side: str) -> str:
     return "-" if value is None else write(value)
 
 
-def _odds(ratio: float) -> str:
-    return count(round(ratio)) if ratio >= 100 else f"{ratio:.2g}" if ratio >= 0.01 else "below 0.01"
-
-
 def _chance(p_value: float) -> str:
-    return "below 0.0001" if p_value < 0.0001 else f"{p_value:.2g}"
+    """How often chance alone makes such a difference."""
+    return "less than once in 10,000" if p_value < 0.0001 else f"once in {count(round(1 / p_value))}"
 
 
 def _print_fields(answer: Answer) -> None:

@@ -7,19 +7,18 @@ answers; filters that it does not know are named and left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from protocol.refusals import Refused
 from protocol.rest.query import instant
 from protocol.storage import Slow
-from svc.domain.quantities import count, duration, money, percent
 from svc.store.reads.compare import CompareStore, Side, side_of
 from svc.web.filters import Filters, read_filters
 from svc.web.page import PROJECT, Html, PageRoute, Visit
+from svc.web.population_view import headline, measure_row
 from svc.web.ranges import PRESETS, TimeRange
 from svc.web.render import query
 from svc.web.trace_call import SPAN_FIELDS
@@ -29,16 +28,6 @@ _IN_THE_BAR: Final = {"call_site_id": "site", "model_id": "model", "user_id": "u
 _BAR_FIELDS: Final = frozenset(
     {"kind", "environment", "release", "tenant", "tag", "agent", "tool", "service"}
 )
-
-MEASURES: Final = {
-    "error_rate": "Traces that failed",
-    "failed_spans_rate": "Traces with a failed span",
-    "duration": "Duration, mean",
-    "duration_p95": "Duration, 95th percentile",
-    "cost": "Cost, mean",
-    "tokens": "Tokens, mean",
-    "spans": "Spans, mean",
-}
 
 
 @attrs.frozen
@@ -133,72 +122,12 @@ async def populations(visit: Visit) -> Html:
         "answer": answer,
         "wrong": wrong,
         "slow": slow,
-        "headline": _headline(compared, answer, slow=slow, wrong=wrong),
-        "measures": [] if answer is None else [_row(measured) for measured in answer["measures"]],
+        "headline": headline(answer, by_time=compared.since is not None, slow=slow, wrong=wrong),
+        "measures": [] if answer is None else [measure_row(measured) for measured in answer["measures"]],
         "presets": PRESETS,
         "heads": ("Before", "Since") if compared.since else ("The others", "These traces"),
     }
     return Html("pages/populations", context)
 
-
-def _headline(compared: ComparedSets, answer: Mapping[str, Any] | None, *, slow: bool, wrong: str) -> str:
-    if wrong:
-        return "These cannot be compared"
-    if slow:
-        return "Too many traces to compare in time"
-    if answer is None:
-        return "What is different about some traces?"
-    if not answer["comparison"]["traces"]:
-        return "There are no such traces"
-    if not answer["baseline"]["traces"]:
-        return "There are no others to compare them with"
-    if not answer["moved"]:
-        return "No value tells them apart beyond chance"
-    # What they have more often says more than what they lack.
-    risen = [value for value in answer["moved"] if value["comparison_share"] > value["baseline_share"]]
-    first = (risen or answer["moved"])[0]
-    shares = percent(first["comparison_share"]), percent(first["baseline_share"])
-    others = "before" if compared.since else "of the others"
-    return f"{shares[0]} have {first['field']} {first['value']}, {shares[1]} {others}"
-
-
-@attrs.frozen
-class MeasureRow:
-    """A measure of both sides as texts, with the interval of each; `apart` where those do not meet."""
-
-    name: str
-    sides: tuple[tuple[str, str], tuple[str, str]]
-    apart: bool
-
-
-def _row(measured: Mapping[str, Any]) -> MeasureRow:
-    name = measured["measure"]
-    before, since = measured["baseline"], measured["comparison"]
-    apart = False
-    if None not in (before.get("low"), before.get("high"), since.get("low"), since.get("high")):
-        apart = before["high"] < since["low"] or since["high"] < before["low"]
-    return MeasureRow(MEASURES[name], (_shown(name, before), _shown(name, since)), apart)
-
-
-def _shown(name: str, value: Mapping[str, Any]) -> tuple[str, str]:
-    write = _WRITERS.get(name, _plain)
-    if value["value"] is None:
-        return "–", ""
-    if value.get("low") is None or value.get("high") is None:
-        return write(value["value"]), ""
-    return write(value["value"]), f"{write(max(0.0, value['low']))} to {write(value['high'])}"
-
-
-def _plain(number: float) -> str:
-    return count(round(number)) if number >= 100 else f"{number:.3g}"
-
-
-_WRITERS: Final = {
-    "error_rate": percent,
-    "failed_spans_rate": percent,
-    "duration": duration,
-    "duration_p95": duration,
-    "cost": money,
-}
 
 PAGES: Final = (PageRoute("GET", PROJECT + "/compare", "ORG_VIEW", populations),)
