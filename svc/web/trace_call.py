@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
 
+from svc.domain.attributes.conventions import PREFIX
 from svc.web.filters import Filters
 from svc.web.page import Visit
 from svc.web.ranges import TimeRange
@@ -21,8 +23,13 @@ SPAN_FIELDS: Final = {
 }
 
 
-def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> dict[str, Any]:
-    """This view as a question to MCP and to the query API, and what they have no word for."""
+def as_call(
+    filters: Filters, range_: TimeRange, visit: Visit, limit: int, own_fields: Collection[str]
+) -> dict[str, Any]:
+    """This view as a question to MCP and to the query API, and what they have no word for.
+
+    The query API knows of the attributes those that are fields, `own_fields` among them.
+    """
     native_fields = {"call_site_id", "model", "kind", "status"}
     span_filters = {
         name: filters.asked[field] for name, field in SPAN_FIELDS.items() if field in filters.asked
@@ -50,15 +57,15 @@ def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> di
     }
     # The query API knows spans: those that such traces hold.
     spans: dict[str, Any] = {"dataset": "spans", "range": arguments["range"], "limit": limit}
-    spans |= ({"filters": span_filters} if span_filters else {}) | (
-        {"q": filters.text} if filters.text else {}
-    )
+    no_fields = sorted(name for name in span_filters if name.startswith(PREFIX) and name not in own_fields)
+    row_filters = {name: value for name, value in span_filters.items() if name not in no_fields}
+    spans |= ({"filters": row_filters} if row_filters else {}) | ({"q": filters.text} if filters.text else {})
     host = visit.call.headers.get("host", "localhost")
     origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
     return {
         "rest": f'curl -sS {origin}/v1/query/search \\\n  -H "Authorization: Bearer $QUERY_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(spans)}'",
-        "rest_left_out": _left_out(filters, {"status", *SPAN_FIELDS.values()}),
+        "rest_left_out": [*_left_out(filters, {"status", *SPAN_FIELDS.values()}), *no_fields],
         "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
         "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(call)}'",

@@ -182,3 +182,15 @@ async def test_a_search_of_payloads_that_found_nothing_yet_leads_further_back(
     assert heading(seen) == "No matching traces in the last 24 hours, as far as looked"
     assert "the next page goes on from there." in seen.text
     assert re.search(r'cursor=[\w-]+[^"]*">Look further back</a>', seen.text)
+
+
+async def test_what_no_field_can_leave_out_is_said_and_left_out_of_the_api_call(
+    store: Database, owner: Visitor
+) -> None:
+    await shop(store, number=2, **{"shop.order": 7031})
+    seen = await owner.get(BASE + "/traces?range=24h&q=-attr.shop.order:7031")
+    assert "attr.shop.order is no field: no trace is left out by it." in seen.text
+    assert heading(seen).startswith("2 traces")
+    seen = await owner.get(BASE + "/traces?range=24h&q=attr.shop.order:7031")
+    assert "no trace is left out by it" not in seen.text
+    assert "Spans are not asked for attr.shop.order; those are left out." in seen.text

@@ -7,6 +7,7 @@ cost more.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -94,8 +95,10 @@ async def traces(visit: Visit) -> Html | Go:
         nursery.start_soon(_read_drawing, visit, asking, counts, page_state)
         nursery.start_soon(_read_fields, visit, page_state)
     rows = page_state.page["traces"]
+    own_names = {field.name for field in page_state.own_fields}
     context = {
         **_of_rows(visit, asking, page_state.page),
+        "not_left_out": _not_left_out(asking, own_names),
         "fields": [*FIELDS.values(), *page_state.own_fields],
         "all_columns": COLUMNS.values(),
         "presets": PRESETS,
@@ -108,7 +111,7 @@ async def traces(visit: Visit) -> Html | Go:
         "follows": asking.range.high is None and not visit.query.get("cursor"),
         "newest": rows[0]["started_at"] if rows else "",
         "paged": bool(visit.query.get("cursor")),
-        "call": as_call(asking.filters, asking.range, visit, ROWS),
+        "call": as_call(asking.filters, asking.range, visit, ROWS, own_names),
         "rail": visit.query.get("trace", ""),
         "ends": None,
         "nearest": (None, None),
@@ -179,6 +182,15 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
         return {"ends": ends}
     nearest = await counts.nearest(visit.project.id, asking.range.low, asking.range.high or asking.range.now)
     return {"ends": ends, "nearest": nearest}
+
+
+def _not_left_out(asking: Asking, own_names: Collection[str]) -> list[str]:
+    """Attributes that are no fields, by which the bar wants traces left out: no row tells."""
+    return [
+        token.name
+        for token in asking.filters.tokens
+        if token.excluded and token.name.startswith(PREFIX) and token.name not in own_names
+    ]
 
 
 def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
