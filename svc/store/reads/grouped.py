@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.columns.totals import Cell
-from svc.domain.datasets import Field
+from svc.domain.datasets import METRIC_ROLLUPS, Field
 from svc.store.aggregates.cubes import split_range
 from svc.store.aggregates.failed import FAILED
 from svc.store.postgres.database import Connection, Database
@@ -21,6 +21,7 @@ from svc.store.reads.attributes import dictionary_of, held_codes, require_fields
 from svc.store.reads.column_answers import Grouping, column_cells, columns_know
 from svc.store.reads.cube_counts import GroupKey, cube_field, cube_sql
 from svc.store.reads.measures import ESTIMATED, measure_columns
+from svc.store.reads.open_rollups import ALL_ROWS
 from svc.store.reads.questions import Question
 
 QUERY_TIMEOUT_S: Final = 30.0
@@ -76,7 +77,7 @@ class GroupedRows:
         self, question: Question, time: str, field: Field, values: Sequence[str | None]
     ) -> Mapping[str | None, Mapping[Any, Row]]:
         """The rows of each bucket and one of these values, from rows alone."""
-        where, source, column = question.where(), question.dataset.table, field.name
+        where, source, column = question.where(), _source(question), field.name
         stored = [value for value in values if value is not None]
         dictionary: Mapping[str, str | None] = {}
         if field.type == "attribute":
@@ -160,7 +161,7 @@ class GroupedRows:
         where = question.where()
         # Rows (or their sum) by key, counted one by one.
         raw = (
-            f"select {key.raw} as key, {_sums(question)} from {question.dataset.table}"
+            f"select {key.raw} as key, {_sums(question)} from {_source(question)}"
             f" where {where.sql()} group by 1{order}"
         )
         if cube is None:
@@ -175,6 +176,11 @@ class GroupedRows:
             return await connection.fetch(f"{sql}{order}", *values)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
+
+
+def _source(question: Question) -> str:
+    """Where the rows of a question are."""
+    return ALL_ROWS if question.dataset is METRIC_ROLLUPS else question.dataset.table
 
 
 def _sums(question: Question) -> str:

@@ -26,7 +26,7 @@ from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
 from svc.domain.calendar import after as later
 from svc.domain.columns.totals import COUNTED_IDS
-from svc.domain.datasets import EVENT_TIME, SPANS, Dataset
+from svc.domain.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, Dataset
 from svc.domain.measures import COUNT
 from svc.domain.quantities import count
 from svc.store.aggregates.closed_hours import CUBED
@@ -41,6 +41,7 @@ from svc.store.reads.cube_counts import GroupKey
 from svc.store.reads.event_time import newest_started
 from svc.store.reads.grouped import QUERY_TIMEOUT_S, GroupedRows
 from svc.store.reads.measures import ESTIMATED, measure_columns
+from svc.store.reads.open_rollups import NOT_CLOSED, OPEN_ROWS
 from svc.store.reads.questions import Question, field_of, filter_text, stored_value
 from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
 from svc.store.spans.availability import spans_with_payloads
@@ -49,6 +50,7 @@ from svc.store.spans.availability import spans_with_payloads
 NOTE_TIMEOUT_S: Final = 0.5
 #: Rows counted for such a note; more are said to be more.
 NOTE_ROWS: Final = 1_000
+OPEN_NOTE: Final = "not closed yet, so still growing: since {since}"
 ESTIMATE_NOTE: Final = "more than {most} {name} are estimated, within 2 %"
 
 #: A filter on one of these leaves so few rows that walking them is quicker than any index of texts.
@@ -241,6 +243,8 @@ class QueryStore:
         An answer by arrival without rows misses those that arrived at another time and happened in its range.
         Nothing is said where that cannot be found out in `NOTE_TIMEOUT_S`.
         """
+        if question.dataset is METRIC_ROLLUPS:
+            return await self._not_closed(question)
         if any(ESTIMATED in group for group in groups):
             return {"notes": [ESTIMATE_NOTE.format(name=question.measure.name, most=count(COUNTED_IDS))]}
         dataset = question.dataset
@@ -263,6 +267,14 @@ class QueryStore:
             return {}
         shown = f"more than {count(NOTE_ROWS)}" if started > NOTE_ROWS else count(started)
         return {"notes": [f"0 by arrival; {shown} started in this range: by={EVENT_TIME}"]}
+
+    async def _not_closed(self, question: Question) -> dict[str, Any]:
+        """Since when hours of the answer are not closed, where there is anything in them."""
+        where = question.where()
+        sql = NOT_CLOSED.format(rows=OPEN_ROWS, where=where.sql())
+        rows = await self.database.fetch(sql, *where.values, timeout_s=QUERY_TIMEOUT_S)
+        since = rows[0]["since"]
+        return {} if since is None else {"notes": [OPEN_NOTE.format(since=timestamp(since))]}
 
 
 def _heading(question: Question) -> dict[str, Any]:
