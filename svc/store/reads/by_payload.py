@@ -112,10 +112,9 @@ async def page_by_payload(
             if len(traces) == limit and trace is not candidates[-1]:
                 # Those behind it are looked into again: what they say is not kept between two pages.
                 return _answer(traces, NEWEST_TRACES.cursor(trace), looked, asked)
+        over = looked.spans >= MOST_SPANS or trio.current_time() > deadline
+        looked.stopped = looked.stopped or (over and cursor is not None and len(traces) < limit)
         if cursor is None or len(traces) == limit or looked.stopped:
-            return _answer(traces, cursor, looked, asked)
-        if trio.current_time() > deadline:
-            looked.stopped = True
             return _answer(traces, cursor, looked, asked)
 
 

@@ -132,6 +132,18 @@ async def test_a_trace_of_more_spans_than_the_bound_is_looked_into_as_far_as_tha
     assert await found(store, attr__order__id=7000) == [0]
 
 
+async def test_a_bound_that_is_met_to_the_span_ends_the_page(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history(store, spans=5)
+    monkeypatch.setattr(by_payload, "MOST_SPANS", 10)
+    monkeypatch.setattr(by_payload, "_TRACES", 2)
+    page = await asked(store, 100, None, attr__metadata__plan="gold")
+    assert page["traces"] == []
+    assert "the payloads of 10 spans were looked through, back to" in page["notes"][0]
+    assert await found(store, attr__metadata__plan="gold") == [9, 6, 3, 0]
+
+
 async def test_a_page_ends_when_its_time_is_up(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     await history(store)
     monkeypatch.setattr(by_payload, "MOST_S", -1.0)
