@@ -1,9 +1,10 @@
 """Segments of spans by column: what a column holds, and how it is packed and unpacked.
 
-A segment is many spans that arrived in one stretch and began on one day. A column of texts is a dictionary
-and a code for each span, a column of numbers the numbers themselves, one up, since 0 stands for none. Both
-take as few bytes each as the largest needs, byte by byte side by side, and are compressed; where all spans
-have the same number it is kept once. The builder of columns (`svc.store.aggregates.span_columns`) packs,
+A segment is many spans that arrived in one stretch and began on one day. In a summed segment a row stands
+for all of them that are alike in the fields it keeps, with their number and sums. A column of texts is a
+dictionary and a code for each row, a column of numbers the numbers themselves, one up, since 0 stands for
+none. Both take as few bytes each as the largest needs, byte by byte side by side, and are compressed; where
+all rows have the same number it is kept once. The builders in `svc.store.aggregates` pack,
 `scanning` unpacks. Never needs numpy, which only readers do.
 """
 
@@ -54,8 +55,17 @@ TOKENS: Final = (
     "cache_write_tokens",
     "reasoning_tokens",
 )
-NUMBERS: Final = (ARRIVED, BEGAN, DURATION, COST, COST_REST, UNPRICED, *TOKENS)
-COLUMNS: Final = (*TEXTS, TRACE, *NUMBERS)
+COLUMNS: Final = (*TEXTS, TRACE, ARRIVED, BEGAN, DURATION, COST, COST_REST, UNPRICED, *TOKENS)
+#: Of a summed segment: how many spans a row stands for, and how many of them have a cost.
+COUNTED: Final = "counted"
+PRICED: Final = "priced"
+SUMS: Final = (COUNTED, COST, COST_REST, PRICED, UNPRICED, *TOKENS)
+#: The fields that summed segments keep, beside both hours: the fewer, the fewer rows.
+SUMMED_FIELDS: Final = (
+    tuple(name for name in TEXTS if name not in ("session_id", "user_id")),
+    tuple(name for name in TEXTS if name not in ("session_id", "user_id", "facets")),
+    tuple(name for name in TEXTS if name not in ("session_id", "user_id", "facets", "name", "call_site_id")),
+)
 
 #: Digits of a cost behind the point: those of the first number, and those of both.
 COST_DIGITS: Final = 12
@@ -156,14 +166,16 @@ def unpack_bytes(column: PackedColumn) -> tuple[bytes, int] | int:
 class Segment:
     """The columns of one segment that are being filled, one batch of rows after the other."""
 
+    names: Sequence[str] = COLUMNS
     rows: int = 0
     _columns: dict[str, TextColumn | NumberColumn] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._columns = {name: NumberColumn() if name in NUMBERS else TextColumn() for name in COLUMNS}
+        texts = {*TEXTS, TRACE}
+        self._columns = {name: TextColumn() if name in texts else NumberColumn() for name in self.names}
 
     def extend(self, rows: int, values: Sequence[Sequence[object]]) -> None:
-        """Add so many spans; `values` holds a sequence for each of `COLUMNS`."""
+        """Add so many rows; `values` holds a sequence for each of `names`."""
         for column, batch in zip(self._columns.values(), values, strict=True):
             column.extend(batch)  # type: ignore[arg-type]  # texts or numbers, as the column's name says
         self.rows += rows

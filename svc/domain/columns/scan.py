@@ -15,7 +15,10 @@ from svc.domain.columns.encoding import (
     BEGAN,
     COST,
     COST_REST,
+    COUNTED,
     DURATION,
+    PRICED,
+    SUMMED_FIELDS,
     TOKENS,
     TRACE,
     UNPRICED,
@@ -26,16 +29,19 @@ from svc.domain.measures import MeasureName
 #: The column whose values a measure counts once each.
 DISTINCT: Final[Mapping[MeasureName, str]] = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}
 
+#: Measures that add up from sums.
+_SUMMED: Final[frozenset[MeasureName]] = frozenset({"count", "errors", "error_rate", "cost", "tokens"})
+
 
 @attrs.frozen
 class SegmentColumns:
-    """The columns of one segment that a question needs, by name.
+    """The columns of one segment that a question needs, by name. A row of a summed one stands for many spans.
 
     `arrived` is its day of arrival and `began` that of event time, each by its first hour since 1970;
     `arrived_hours` are the hours of arrival in which it is right.
     """
 
-    spans: int
+    rows: int
     arrived: int
     began: int
     arrived_hours: Sequence[int]
@@ -63,7 +69,25 @@ class Scan:
     @property
     def columns(self) -> list[str]:
         """The columns that are needed."""
-        names = {ARRIVED, *self.filters, *_measured(self.measure)}
+        return self._with(_measured(self.measure))
+
+    @property
+    def summed_columns(self) -> list[str]:
+        """Those of summed segments that serve as well."""
+        if self.measure == "cost":
+            return self._with((COUNTED, COST, COST_REST, PRICED, UNPRICED))
+        return self._with((COUNTED, *_measured(self.measure)))
+
+    @property
+    def levels(self) -> list[int]:
+        """The places in `SUMMED_FIELDS` whose segments know the answer, in order."""
+        if self.measure not in _SUMMED:
+            return []
+        fields = {*self.filters, *([] if self.group is None else [self.group])}
+        return [level for level, kept in enumerate(SUMMED_FIELDS) if fields <= set(kept)]
+
+    def _with(self, measured: Sequence[str]) -> list[str]:
+        names = {ARRIVED, *self.filters, *measured}
         if self.by_event_time:
             names.add(BEGAN)
         if self.group is not None:

@@ -21,7 +21,9 @@ from svc.domain.columns.encoding import (
     COST_DIGITS,
     COST_REST,
     COST_REST_DIGITS,
+    COUNTED,
     DURATION,
+    PRICED,
     TOKENS,
     UNPRICED,
     PackedColumn,
@@ -72,18 +74,18 @@ class _Columns:
         """The codes or numbers of a column; one alone where all spans have the same."""
         numbers = self._numbers.get(name)
         if numbers is None:
-            numbers = self._numbers[name] = _unpacked(self.segment.columns[name], self.segment.spans)
+            numbers = self._numbers[name] = _unpacked(self.segment.columns[name], self.segment.rows)
         return numbers
 
     @property
     def count(self) -> int:
-        """How many spans count."""
-        return self.segment.spans if self.chosen is None else len(self.chosen)
+        """How many rows count."""
+        return self.segment.rows if self.chosen is None else len(self.chosen)
 
     def at(self, name: str) -> _Numbers:
         """The codes or numbers of the spans that count, one for each."""
         numbers = self.numbers(name)
-        if len(numbers) < self.segment.spans:
+        if len(numbers) < self.segment.rows:
             return np.repeat(numbers, self.count)
         return numbers if self.chosen is None else numbers[self.chosen]
 
@@ -133,8 +135,8 @@ def _chosen(columns: _Columns, question: Scan) -> bool:
         inside[max(0, min(24, low - first)) + 1 : max(0, min(24, high - first)) + 1] = True
         conditions.append(inside.take(columns.numbers(column)))
     # A column of one number says the same of all.
-    several = [condition for condition in conditions if len(condition) == segment.spans]
-    if any(not condition[0] for condition in conditions if len(condition) < segment.spans):
+    several = [condition for condition in conditions if len(condition) == segment.rows]
+    if any(not condition[0] for condition in conditions if len(condition) < segment.rows):
         return False
     if several:
         columns.chosen = np.flatnonzero(np.logical_and.reduce(several))
@@ -178,8 +180,7 @@ class _Adder:
 
     def cells(self) -> list[tuple[int, Cell]]:
         """The cells that have any span, by number."""
-        counts = np.bincount(self.spots, minlength=self.size)
-        cells = {spot: Cell(spans=number) for spot, number in _held(counts)}
+        cells = {spot: Cell(spans=number) for spot, number in self._spans(None)}
         measure = self.question.measure
         if measure in ("errors", "error_rate"):
             self._errors(cells)
@@ -198,19 +199,22 @@ class _Adder:
         if "error" not in texts:
             return
         failed = self._at("status") == texts.index("error")
-        for spot, number in self._tally(self.spots[failed]):
+        for spot, number in self._spans(failed):
             cells[spot].errors = number
 
     def _cost(self, cells: Mapping[int, Cell]) -> None:
         for spot, (number, cost) in self._sums(COST).items():
             cells[spot].priced = number
             cells[spot].cost = cost * _REST
+        if self._summed:
+            for spot, (_, number) in self._sums(PRICED).items():
+                cells[spot].priced = number
         # None of most spans.
         if self.columns.numbers(COST_REST).max() > 1:
             for spot, (_, units) in self._sums(COST_REST).items():
                 cells[spot].cost += units
         if self.columns.numbers(UNPRICED).max() > 1:
-            for spot, number in self._tally(self.spots[self._at(UNPRICED) > 1]):
+            for spot, (_, number) in self._sums(UNPRICED).items():
                 cells[spot].unpriced = number
 
     def _tokens(self, cells: Mapping[int, Cell]) -> None:
@@ -250,11 +254,25 @@ class _Adder:
     def _at(self, name: str) -> _Numbers:
         return self.columns.at(name)
 
+    @property
+    def _summed(self) -> bool:
+        """Whether a row stands for many spans."""
+        return COUNTED in self.columns.segment.columns
+
+    def _spans(self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> list[tuple[int, int]]:
+        """By number of bucket and value: how many spans there are, of those chosen."""
+        spots = self.spots if mask is None else self.spots[mask]
+        if not self._summed:
+            return self._tally(spots)
+        counted = self._at(COUNTED) if mask is None else self._at(COUNTED)[mask]
+        # Numbers are one up.
+        return [(spot, total - rows) for (spot, rows), total in self._totals(spots, counted)]
+
     def _tally(self, spots: _Rows) -> list[tuple[int, int]]:
         return _held(np.bincount(spots, minlength=self.size))
 
     def _sums(self, name: str) -> Mapping[int, tuple[int, int]]:
-        """By number of bucket and value: how many spans have a number in this column, and their whole sum."""
+        """By number of bucket and value: how many rows have a number in this column, and their whole sum."""
         numbers = self._at(name)
         rows = np.flatnonzero(numbers)
         if not len(rows):
@@ -262,9 +280,15 @@ class _Adder:
         spots = self.spots
         if len(rows) < len(numbers):
             spots, numbers = spots[rows], numbers[rows]
-        sums = self._weights(spots, numbers)
         # Numbers are one up.
-        return {spot: (number, sums[spot] - number) for spot, number in self._tally(spots)}
+        return {spot: (rows, total - rows) for (spot, rows), total in self._totals(spots, numbers)}
+
+    def _totals(self, spots: _Rows, numbers: _Numbers) -> list[tuple[tuple[int, int], int]]:
+        """By number of bucket and value: that, how many rows it has, and what their numbers add up to."""
+        if not len(spots):
+            return []
+        sums = self._weights(spots, numbers)
+        return [((spot, rows), sums[spot]) for spot, rows in self._tally(spots)]
 
     def _weights(self, spots: _Rows, numbers: _Numbers) -> Sequence[int]:
         if int(numbers.max()) * len(numbers) < _EXACT:

@@ -1,10 +1,10 @@
 """Spans by column: written for each hour that the cube builder counts, and for each day that is over.
 
-Owns the tables `span_column` and `span_column_day`; `svc.store.reads.column_answers` reads them. An hour's
+Owns the tables `span_column` and `span_column_day`; `svc.store.reads.column_segments` reads them. An hour's
 bit in `span_column_day` says that its columns are right as far as the cubes are, whose marks of changed
 hours hold here too. A changed hour of a day that stands as a whole loses its bit and is read row by row
 until the day is written anew, which waits for an hour without changes: a duplicate now and then shall not
-write a day each time.
+write a day each time. A day that is over is added up as well (`span_sums`).
 
 Bounded: rows come in batches of `BATCH_ROWS`, which the event loop takes in a hundredth of a second, and a
 segment ends at a million spans. An hour with a cost that no column can hold has no bit, so its rows are read.
@@ -36,6 +36,7 @@ from svc.domain.columns.encoding import (
     Segment,
 )
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S
+from svc.store.aggregates.span_sums import store_segment, write_sums
 from svc.store.postgres.database import Connection, Database
 
 BATCH_ROWS: Final = 8_192
@@ -147,9 +148,10 @@ class DayColumns:
             " and p.dataset = 'spans' and p.built_until >= c.day + interval '1 day'"
             " left join span_column_day d on d.project_id = c.project_id and d.day = c.day"
             " where c.dataset = 'spans' and c.field = '' and (d.day is null or not d.whole"
-            " or (d.hours <> $1 and d.changed_at < $2)) and not exists (select from cube_dirty x"
-            " where x.project_id = c.project_id and x.dataset = 'spans' and x.hour >= c.day"
-            " and x.hour < c.day + interval '1 day') order by c.day desc, c.project_id limit $3",
+            " or d.summed is null or (d.hours <> $1 and d.changed_at < $2)) and not exists"
+            " (select from cube_dirty x where x.project_id = c.project_id and x.dataset = 'spans'"
+            " and x.hour >= c.day and x.hour < c.day + interval '1 day')"
+            " order by c.day desc, c.project_id limit $3",
             *(ALL_HOURS, now - QUIET, limit),
         )
         for row in rows:
@@ -164,14 +166,15 @@ class DayColumns:
                 "delete from span_column where project_id = $1 and day = $2", project_id, day
             )
             spans = await _write(connection, project_id, (day, day + _DAY), (day, WHOLE))
+            summed = await write_sums(connection, project_id, day, day + _DAY, spans or 0, _SQL_OF)
             await connection.execute(
-                "insert into span_column_day (project_id, day, hours, whole, spans, changed_at)"
-                " values ($1, $2, $3, true, $4, $5) on conflict (project_id, day) do update set"
+                "insert into span_column_day (project_id, day, hours, whole, spans, changed_at, summed)"
+                " values ($1, $2, $3, true, $4, $5, $6) on conflict (project_id, day) do update set"
                 " hours = excluded.hours, whole = true, spans = excluded.spans,"
-                " changed_at = excluded.changed_at",
+                " changed_at = excluded.changed_at, summed = excluded.summed",
                 # What cannot be held is not tried again before something of it changes.
                 *(project_id, day, 0 if spans is None else ALL_HOURS, spans or 0),
-                NEVER if spans is None else now,
+                *(NEVER if spans is None else now, summed),
             )
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
@@ -199,29 +202,12 @@ async def _write(
             )
             return None
         if began is not None and (row["day_began"] != began or segment.rows + row["n"] > MOST_ROWS):
-            await _store(connection, project_id, place, began, part, segment)
+            await store_segment(connection, (project_id, *place), began, part, segment)
             part = part + 1 if row["day_began"] == began else 0
             segment = Segment()
         began = row["day_began"]
         segment.extend(row["n"], [row[f"c_{name}"] for name in COLUMNS])
         spans += row["n"]
     if began is not None:
-        await _store(connection, project_id, place, began, part, segment)
+        await store_segment(connection, (project_id, *place), began, part, segment)
     return spans
-
-
-async def _store(
-    connection: Connection,
-    project_id: int,
-    place: tuple[datetime, int],
-    began: datetime,
-    part: int,
-    segment: Segment,
-) -> None:
-    # One column at a time: packing a million codes takes a few hundredths of a second.
-    for field, column in segment.packed():
-        await connection.execute(
-            "insert into span_column (project_id, day, hour, began, part, field, spans, texts, codes)"
-            " values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-            *(project_id, *place, began, part, field, segment.rows, column.values, column.codes),
-        )

@@ -18,9 +18,13 @@ from svc.domain.columns.encoding import (
     COLUMNS,
     COST,
     COST_REST,
+    COUNTED,
     DURATION,
     MOST,
-    NUMBERS,
+    PRICED,
+    SUMMED_FIELDS,
+    SUMS,
+    TEXTS,
     TOKENS,
     TRACE,
     UNPRICED,
@@ -52,6 +56,7 @@ spans = st.lists(
             ARRIVED: st.integers(0, 23),
             BEGAN: st.integers(0, 23),
             DURATION: st.one_of(st.none(), st.integers(0, 1500)),
+            "model_id": st.sampled_from([None, "small", "large"]),
             COST: numbers,
             COST_REST: st.integers(0, 10**12 - 1),
             UNPRICED: st.integers(0, 1),
@@ -71,6 +76,29 @@ def segment_of(
     segment.extend(len(rows), [[row.get(name) for row in rows] for name in COLUMNS])
     columns = {name: column for name, column in segment.packed() if name in names}
     return SegmentColumns(len(rows), NEXT_DAY, DAY, hours, columns)
+
+
+def summed_segment_of(
+    rows: Sequence[Mapping[str, Any]], level: int, names: Sequence[str], hours: Sequence[int]
+) -> SegmentColumns:
+    """The same spans added up, as the builder does."""
+    keys = (*SUMMED_FIELDS[level], ARRIVED, BEGAN)
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        alike[tuple(row.get(name) for name in keys)].append(row)
+    summed = [dict(zip(keys, key, strict=True)) | sums_of(of_key) for key, of_key in alike.items()]
+    segment = Segment((*keys, *SUMS))
+    segment.extend(len(summed), [[row[name] for row in summed] for name in (*keys, *SUMS)])
+    columns = {name: column for name, column in segment.packed() if name in names}
+    return SegmentColumns(len(summed), NEXT_DAY, DAY, hours, columns)
+
+
+def sums_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    sums: dict[str, int | None] = {COUNTED: len(rows)}
+    for name in (COST, COST_REST, UNPRICED, *TOKENS):
+        values = [row[name] for row in rows if row[name] is not None]
+        sums[name] = sum(values) if values else None
+    return sums | {PRICED: sum(row[COST] is not None for row in rows)}
 
 
 @given(st.lists(st.integers(0, MOST + 1), min_size=1, max_size=200))
@@ -145,7 +173,7 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
     first = DAY if by_event_time else NEXT_DAY
     low = data.draw(st.integers(first - 2, first + 25))
     high = data.draw(st.integers(low, first + 30))
-    group = data.draw(st.sampled_from([None, "kind", "facets"]))
+    group = data.draw(st.sampled_from([None, "kind", "model_id", "facets"]))
     tested = data.draw(st.sampled_from([None, "name", "status", "facets"]))
     hours = sorted(data.draw(st.sets(st.integers(0, 23), min_size=1)))
     starts = data.draw(st.sampled_from([[], list(range(low, high)), [first - 24, first, first + 24]]))
@@ -163,11 +191,27 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
         else lambda value: (value,),
     )
     cells: dict[Key, Cell] = {}
-    scan([segment_of(rows, question.columns, hours) for rows in segments], question, cells)
+    # Any of the segments may be added up.
+    levels = [data.draw(st.sampled_from([None, *question.levels])) for _ in segments]
+    scan(
+        [
+            segment_of(rows, question.columns, hours)
+            if level is None or too_large(rows)
+            else summed_segment_of(rows, level, question.summed_columns, hours)
+            for rows, level in zip(segments, levels, strict=True)
+        ],
+        question,
+        cells,
+    )
     every = [
         row | {COST_REST: 0 if row[COST] is None else row[COST_REST]} for rows in segments for row in rows
     ]
     assert cells == plain_cells(every, question, hours, group)
+
+
+def too_large(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the sums of these spans may be more than a column holds; the builder keeps none then."""
+    return any(sum(row[name] or 0 for row in rows) > MOST for name in (COST, *TOKENS))
 
 
 def test_sums_beyond_what_a_float_holds_are_exact() -> None:
@@ -184,8 +228,9 @@ def test_sums_beyond_what_a_float_holds_are_exact() -> None:
 
 def test_numbers_are_columns_without_a_dictionary() -> None:
     segment = Segment()
-    segment.extend(1, [[0] if name in NUMBERS else ["text"] for name in COLUMNS])
-    assert {name for name, column in segment.packed() if column.values is None} == set(NUMBERS)
+    segment.extend(1, [["text"] if name in {*TEXTS, TRACE} else [0] for name in COLUMNS])
+    numbers_alone = {name for name, column in segment.packed() if column.values is None}
+    assert numbers_alone == set(COLUMNS) - {*TEXTS, TRACE}
 
 
 @pytest.fixture
