@@ -75,6 +75,7 @@ Action = Literal[
     "alert_delivery.replay",
     "attribute.promote",
     "attribute.hide",
+    "attribute.rename",
 ]
 
 
