@@ -25,14 +25,17 @@ from svc.domain.columns.encoding import (
     DURATION,
     PRICED,
     TOKENS,
+    TRACE,
     UNPRICED,
     PackedColumn,
     unpack_bytes,
+    unpack_plain,
     unpack_texts,
 )
 from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
-from svc.domain.columns.totals import Cell, DistinctIds, Key, text_hash
+from svc.domain.columns.totals import MIX_1, MIX_2, Cell, DistinctIds, Key, text_hash
 
+_TRACE_DIGITS: Final = 16
 _REST: Final = 10 ** (COST_REST_DIGITS - COST_DIGITS)
 _LOW_BITS: Final = 0xFFFF_FFFF
 #: Floats add up whole numbers exactly as long as no sum is larger.
@@ -227,7 +230,8 @@ class _Adder:
     def _durations(self, cells: Mapping[int, Cell]) -> None:
         bins = self._at(DURATION)
         width = int(bins.max(initial=0)) + 1
-        for pair, number in _pair_counts(self.spots.astype(np.int64) * width + bins, self.size * width):
+        pairs = self.spots.astype(np.int64) * width + bins
+        for pair, number in _pair_counts(pairs, self.size * width, self._counted()):
             if pair % width == 0:
                 # Without an end.
                 continue
@@ -237,18 +241,19 @@ class _Adder:
             cell.durations[pair % width - 1] = number
 
     def _distinct(self, cells: Mapping[int, Cell], name: str) -> None:
-        texts = self.columns.texts(name)
-        # None is no id; its hash is never used.
-        hashes = np.fromiter((text_hash(text or "") for text in texts), np.uint64, len(texts))
-        ids = np.array([text is not None for text in texts])
-        pairs = _distinct_pairs(
-            self.spots.astype(np.int64) * len(texts) + self._at(name), self.size * len(texts)
-        )
-        pairs = pairs[ids[pairs % len(texts)]]
-        spots, starts = np.unique(pairs // len(texts), return_index=True)
-        for spot, of_spot in zip(
-            spots.tolist(), np.split(hashes[pairs % len(texts)], starts[1:]), strict=False
-        ):
+        if name == TRACE:
+            hashes = _trace_hashes(self.columns.segment.columns[name])
+            ids = np.ones(len(hashes), dtype=np.bool_)
+        else:
+            texts = self.columns.texts(name)
+            # None is no id; its hash is never used.
+            hashes = np.fromiter((text_hash(text or "") for text in texts), np.uint64, len(texts))
+            ids = np.array([text is not None for text in texts])
+        size = len(hashes)
+        pairs = _distinct_pairs(self.spots.astype(np.int64) * size + self._at(name), self.size * size)
+        pairs = pairs[ids[pairs % size]]
+        spots, starts = np.unique(pairs // size, return_index=True)
+        for spot, of_spot in zip(spots.tolist(), np.split(hashes[pairs % size], starts[1:]), strict=False):
             cells[spot].distinct = DistinctIds(set(of_spot.tolist()))
 
     def _at(self, name: str) -> _Numbers:
@@ -267,6 +272,10 @@ class _Adder:
         counted = self._at(COUNTED) if mask is None else self._at(COUNTED)[mask]
         # Numbers are one up.
         return [(spot, total - rows) for (spot, rows), total in self._totals(spots, counted)]
+
+    def _counted(self) -> _Numbers | None:
+        """How many spans each row stands for; None where it is one."""
+        return self._at(COUNTED) - 1 if self._summed else None
 
     def _tally(self, spots: _Rows) -> list[tuple[int, int]]:
         return _held(np.bincount(spots, minlength=self.size))
@@ -299,18 +308,37 @@ class _Adder:
         return [(int(up) << 32) + int(down) for up, down in zip(high.tolist(), low.tolist(), strict=True)]
 
 
+def _trace_hashes(column: PackedColumn) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """As `trace_hash` of each text of the dictionary: a million of them at once in a tenth of the time."""
+    plain = unpack_plain(column)
+    # Texts of sixteen digits, each behind one byte that says so; what is before them says how many there are.
+    rows = np.frombuffer(plain, dtype=np.uint8)
+    rows = rows[len(rows) % (_TRACE_DIGITS + 1) :].reshape(-1, _TRACE_DIGITS + 1)[:, 1:]
+    nibbles = np.where(rows >= ord("a"), rows - (ord("a") - 10), rows - ord("0")).astype(np.uint8)
+    whole = np.ascontiguousarray(nibbles[:, ::2] << 4 | nibbles[:, 1::2])
+    numbers = whole.view(">u8").ravel().astype(np.uint64)
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(MIX_1)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(MIX_2)
+    mixed: np.ndarray[Any, np.dtype[np.uint64]] = numbers ^ numbers >> np.uint64(31)
+    return mixed
+
+
 def _held(counts: _Numbers) -> list[tuple[int, int]]:
     """The places that are not zero, and what is there."""
     places = np.flatnonzero(counts)
     return list(zip(places.tolist(), counts[places].tolist(), strict=True))
 
 
-def _pair_counts(pairs: _Rows, size: int) -> list[tuple[int, int]]:
+def _pair_counts(pairs: _Rows, size: int, weights: _Numbers | None) -> list[tuple[int, int]]:
     """How often each number occurs: counted in place where there are not many more places than numbers."""
-    if _dense(pairs, size):
-        return _held(np.bincount(pairs, minlength=1))
-    values, numbers = np.unique(pairs, return_counts=True)
-    return list(zip(values.tolist(), numbers.tolist(), strict=True))
+    values: _Rows | None = None
+    places = pairs
+    if not _dense(pairs, size):
+        values, places = np.unique(pairs, return_inverse=True)
+    counts = np.bincount(places, weights=weights, minlength=1).astype(np.int64)
+    if values is None:
+        return _held(counts)
+    return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _distinct_pairs(pairs: _Rows, size: int) -> _Rows:
