@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from svc.config.text import settings_markdown
 from svc.domain.detect.detectors.table import detectors_table
 from svc.domain.dialects import general
@@ -59,6 +61,16 @@ def dialects_table() -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def alert_rules_table() -> str:
+    """The alert rules for Prometheus: what each means, and what to do."""
+    (group,) = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    rows = [["Alert", "Urgency", "Meaning", "What to do"], ["---"] * 4]
+    for rule in group["rules"]:
+        notes = rule["annotations"]
+        rows.append([f"`{rule['alert']}`", rule["labels"]["severity"], notes["meaning"], notes["action"]])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def renewed(text: str, mark: str, table: str) -> str:
     """The text with the table between the two marks of this name."""
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
@@ -72,6 +84,7 @@ def tables() -> dict[str, str]:
         "dialects": dialects_table(),
         "tools": tools.markdown_table(),
         "detectors": detectors_table(),
+        "alert-rules": alert_rules_table(),
     }
 
 
