@@ -124,6 +124,13 @@ COMMANDS: Final = (
         group=_RUN,
     ),
     Command(
+        "completion",
+        "print a script by which bash, zsh or fish complete these commands",
+        "completion",
+        looks_only=True,
+        group=_RUN,
+    ),
+    Command(
         "doctor",
         "say what is configured, what is reachable and what is wrong",
         "doctor",
