@@ -75,8 +75,8 @@ def _fish_lines(level: Level) -> list[str]:
         )
         line = f"complete -c trace-svc -n {_single(f'__trace_svc_at {_double(level.path)}')} {flags}"
         if option.value is not None:
-            words = _single(" ".join(word for word, _ in option.value.choices))
-            line += f" -rF -a {words}" if option.value.paths else f" -x -a {words}"
+            values = _single(" ".join(word for word, _ in option.value.choices))
+            line += f" -rF -a {values}" if option.value.paths else f" -x -a {values}"
         lines.append(f"{line} -d {_single(option.sentence)}")
     for number, repeated, words in _places(level):
         span = f"{number} more" if repeated else f"{number} only"
