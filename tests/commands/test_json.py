@@ -40,7 +40,10 @@ def test_every_command_that_answers_offers_json() -> None:
 def here() -> Iterator[Service]:
     """A service with a few spans, and a passphrase for its backups."""
     with running(SVC_BACKUP_PASSPHRASE="sixteen letters and more") as service:
-        assert service.send(request(*(span(name=f"step {n}") for n in range(3))).SerializeToString()).status_code == 200
+        assert (
+            service.send(request(*(span(name=f"step {n}") for n in range(3))).SerializeToString()).status_code
+            == 200
+        )
         service.wait_for_spans(3)
         yield service
 
