@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.domain.detect.detectors import marks
+from svc.domain.detect.detectors import first_seen
 from svc.domain.detect.detectors.agent_loop import AGENT_LOOP
 from svc.domain.detect.detectors.base import Detector, Observation, ObserverContext
 from svc.domain.detect.detectors.cost_drift import COST_DRIFT
@@ -54,7 +54,7 @@ class Observed:
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
     """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
-    observations: list[Observation] = list(marks.observe(trace))
+    observations: list[Observation] = list(first_seen.observe(trace))
     failed: dict[str, str] = {}
     for detector in DETECTORS.values():
         if detector.observe is None:

@@ -46,7 +46,7 @@ def span_id(number: int) -> bytes:
 # --- the table --------------------------------------------------------------------------------------------
 
 
-def test_every_measure_is_judged_by_a_detector_or_is_a_mark() -> None:
+def test_every_measure_is_judged_by_a_detector_or_dates_what_is_first_seen() -> None:
     judged = {m for detector in DETECTORS.values() for m in (*detector.measures, *detector.also)}
     assert MEASURES.keys() - judged <= {"seen_release", "seen_prompt", "seen_tools"}
     assert judged <= MEASURES.keys()
@@ -353,7 +353,7 @@ def test_what_is_learned_is_json_with_the_keys_of_nearly_all_and_prose_teaches_n
     assert learned({usual: 284, '["prose"]': 16}) is None
 
 
-# --- model_change and marks -------------------------------------------------------------------------------
+# --- model_change and what is first seen ----------------------------------------------------------------
 
 
 def test_an_answering_model_is_new_only_where_another_has_answered_for_long_enough() -> None:
