@@ -9,6 +9,7 @@ from svc.config.text import settings_markdown
 from svc.domain.detect.detectors.table import detectors_table
 from svc.domain.dialects import general
 from svc.domain.dialects.understood import understood
+from svc.domain.marks.table import marks_table
 from svc.front.mcp import tools
 
 ROOT = Path(__file__).parent.parent
@@ -72,6 +73,7 @@ def tables() -> dict[str, str]:
         "dialects": dialects_table(),
         "tools": tools.markdown_table(),
         "detectors": detectors_table(),
+        "marks": marks_table(),
     }
 
 

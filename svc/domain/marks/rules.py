@@ -116,7 +116,7 @@ def _claims(trace: SettledTrace, calls: CallsOfTrace) -> Iterator[TraceMark]:
             continue
         if sourced is None:
             sourced = any(row.kind in _SOURCES for row in trace.spans) or _has_calls(calls)
-        if not sourced and texts.tools_heard() is not True:
+        if not sourced and not texts.tools_heard():
             span_id = model.row.span_id
             yield TraceMark("claim_without_call", span_id, span_id, model.row.call_site_id, words)
 

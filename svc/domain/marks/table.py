@@ -13,6 +13,8 @@ from typing import Final, Literal, get_args
 
 import attrs
 
+from svc.domain.quantities import percent
+
 MarkName = Literal[
     "args_break_schema",
     "same_call_again",
@@ -124,7 +126,7 @@ MARKS: Final[Mapping[MarkName, MarkKind]] = {
 def marks_table() -> str:
     """The table as the documentation shows it."""
     rows = [
-        f"| `{kind.name}` | {kind.sentence} | {'–' if kind.precision is None else f'{kind.precision:.0%}'} |"
+        f"| `{kind.name}` | {kind.sentence} | {'–' if kind.precision is None else percent(kind.precision)} |"
         for kind in MARKS.values()
     ]
     return "\n".join(("| Mark | The fact | Precision |", "|---|---|---|", *rows))

@@ -551,6 +551,8 @@ CLAIM = "I verified the order: it is open."
             asks(2, ("a", {"query": "a"}), parent=1, at_s=1),
             chat(4, CLAIM, attributes=offer(), parent=1, at_s=3),
         ],
+        # Nobody knows what the model was given.
+        [agent(), chat(2, CLAIM, attributes=offer(), parent=1, at_s=1)],
         # Documents were retrieved.
         [
             agent(),

@@ -54,8 +54,8 @@ def _nothing() -> str:
     return ""
 
 
-def _unknown() -> None:
-    return None
+def _nobody() -> bool:
+    return False
 
 
 # A struct, and not frozen: one for each span. Whoever holds one reads it only.
@@ -66,10 +66,10 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     `media` whether it holds more than text. `finish_reasons` are in lower case. `arguments` and `result` are
     a tool's own, as canonical text. `prompt` and `tools` are hashes of the instructions and of the
     definitions of tools, and `tool_schemas` those definitions. `given` is the text of the input, and
-    `tools_heard` whether results of tools are in it; both are read when asked for.
+    `tools_heard` whether results of tools are, or may be, in it; both are read when asked for.
 
-    Of a lean span (`Frame.lean`) all of that is the same but `given`, which says nothing, and `tools_heard`,
-    which does not know; where it is not `sure`, only the whole span can tell.
+    Of a lean span (`Frame.lean`) all of that is the same but `given` and `tools_heard`, which say nothing;
+    where it is not `sure`, only the whole span can tell.
     """
 
     answered: bool = False
@@ -87,7 +87,7 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     given: Callable[[], str] = _nothing
     sure: bool = True
     tool_schemas: ToolSchemas | None = None
-    tools_heard: Callable[[], bool | None] = _unknown
+    tools_heard: Callable[[], bool] = _nobody
 
 
 class TracedSpan(Timed, Protocol):
@@ -172,7 +172,7 @@ def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts
         _nothing if lean else partial(_input_text, span, reading),
         stood_in == spared,
         tool_schemas,
-        _unknown if lean else partial(_has_results, span, reading),
+        _nobody if lean else partial(_may_have_results, span, reading),
     )
 
 
@@ -200,15 +200,15 @@ def _input_text(span: WireSpan, reading: Reading) -> str:
     return text_of(conversation or reading.found.get("input_value")) or ""
 
 
-def _has_results(span: WireSpan, reading: Reading) -> bool | None:
-    """Whether the model was given results of tools; None where its input was not captured."""
+def _may_have_results(span: WireSpan, reading: Reading) -> bool:
+    """Whether the model was given results of tools; so it may have been where its input was not captured."""
     messages = reading.input_messages(span)
-    if messages is None:
-        return None
+    if not messages:
+        return True
     try:
         conversation = normal(messages)
     except RecursionError:
-        return None
+        return True
     return any(
         message["role"] == "tool" or any(part["type"] == "tool_result" for part in message["parts"])
         for message in conversation

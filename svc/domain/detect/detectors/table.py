@@ -1,13 +1,13 @@
 """The table of detectors: which there are, and what each says of itself.
 
-Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever tallies traces calls it; the
-README, REST, MCP and the pages show the rows. A new detector is one file beside this one and one line here.
-Pure.
+Owns: `DETECTORS`, and `observe`, which asks all of them about one trace, and for its marks. Whoever tallies
+traces calls it; the README, REST, MCP and the pages show the rows. A new detector is one file beside this one
+and one line here. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -25,6 +25,8 @@ from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
 from svc.domain.detect.detectors.secret_leak import SECRET_LEAK
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.tool_error import TOOL_ERROR
+from svc.domain.marks.rules import marks_of
+from svc.domain.marks.table import TraceMark
 
 DETECTORS: Final[Mapping[str, Detector]] = {
     detector.name: detector
@@ -46,16 +48,24 @@ DETECTORS: Final[Mapping[str, Detector]] = {
 
 @attrs.frozen(eq=False)
 class Observed:
-    """What was seen of one trace, and the detectors that could not look at it, each with the error's type."""
+    """What was seen of one trace, its marks, and the detectors that could not look at it, each with the
+    error's type.
+    """
 
     observations: tuple[Observation, ...]
     failed: Mapping[str, str]
+    marks: Sequence[TraceMark] = ()
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
     """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
     observations: list[Observation] = list(first_seen.observe(trace))
     failed: dict[str, str] = {}
+    marks: Sequence[TraceMark] = ()
+    try:
+        marks = marks_of(trace)
+    except Exception as error:  # as below
+        failed["marks"] = type(error).__name__
     for detector in DETECTORS.values():
         if detector.observe is None:
             continue
@@ -63,7 +73,7 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
             observations += tuple(detector.observe(trace, context))
         except Exception as error:  # what one detector cannot stand must not cost the others their sight
             failed[detector.name] = type(error).__name__
-    return Observed(tuple(observations), failed)
+    return Observed(tuple(observations), failed, marks)
 
 
 def lacking(detector: Detector, installed: Collection[str]) -> str | None:

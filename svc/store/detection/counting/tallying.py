@@ -25,8 +25,10 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detectors.base import Observation, ObserverContext, Schema, detail, slot_of
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.detectors.table import DETECTORS, observe
+from svc.domain.marks.table import TraceMark
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
+from svc.store.detection.counting.mark_rows import write_marks
 from svc.store.detection.counting.settled_traces import Due, DueTrace, due_traces, settled_traces
 from svc.store.detection.counting.tallies import (
     BucketName,
@@ -124,6 +126,7 @@ class _Looked:
     #: How many payloads it had.
     texts: int
     observations: Sequence[Observation]
+    marks: Sequence[TraceMark]
     #: Detectors that could not look at it.
     failed: Collection[str]
     #: Whether that is what they see of the whole trace.
@@ -246,6 +249,8 @@ class PostgresTallyQueue:
         )
         await note_changes(connection, project_id, (*new_entries, *old_entries))
         await _note(connection, project_id, fresh, entries)
+        marks = {trace.due.trace_id: trace.marks for trace in fresh}
+        await write_marks(connection, project_id, marks, list(old))
         if fresh:
             await note_evals(connection, project_id, _looked_at(fresh))
         if self.encoded and (
@@ -288,10 +293,11 @@ def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
         complete &= spared is None
     outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
     if sure and not complete:
-        # The user may have sent the secret first: that payload was not read.
+        # The user may have sent the secret first, a tool may have been heard: those payloads were not read.
         sure = all([observation.measure != "secret_high" for observation in outcome.observations])
+        sure = sure and all([mark.name != "claim_without_call" for mark in outcome.marks])
     slot = slot_of(trace.rows[0].started_at)
-    return _Looked(trace, slot, len(texts), outcome.observations, outcome.failed.keys(), sure)
+    return _Looked(trace, slot, len(texts), outcome.observations, outcome.marks, outcome.failed.keys(), sure)
 
 
 def _aged(earlier: Any, looked: _Looked) -> bool:

@@ -50,6 +50,8 @@ def story(number: int, *, failing: bool = False, at: datetime = NOW) -> list[Any
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "look",
         "gen_ai.tool.call.arguments": {"q": number % 3},
+        # Of five one is marked, as long as its span says that it went well.
+        "gen_ai.tool.call.result": "404 Not Found" if number % 5 == 1 else "a row",
     }
     error = (
         {"attributes": tool | {"error.type": "Timeout"}, "status_code": 2}
@@ -114,7 +116,13 @@ async def counted(store: Database) -> dict[str, Any]:
         " order by 1, 2, 3, 4",
     )
     rows = await fetch(store, "select trace_id, slot, spans, texts from trace_fold order by trace_id")
-    return {"cells": cells, "witnesses": witnesses, "folds": rows}
+    # What is stated of a trace, in whose session and when.
+    marks = await fetch(
+        store,
+        "select id, classifier_id, version, confidence, subject_session_id, subject_trace_id,"
+        " subject_span_id, cause_span_id, call_site_id, summary from classifier_event order by id",
+    )
+    return {"cells": cells, "witnesses": witnesses, "folds": rows, "marks": marks}
 
 
 async def recounted(store: Database) -> dict[str, Any]:
@@ -126,6 +134,7 @@ async def recounted(store: Database) -> dict[str, Any]:
         "delete from tally_bucket",
         "delete from trace_fold",
         "delete from fold_due",
+        "delete from classifier_event",
         "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace"
         " order by md5(trace_id)",
     )
@@ -344,6 +353,7 @@ _RESET = (
     "delete from tally_bucket",
     "delete from trace_fold",
     "delete from fold_due",
+    "delete from classifier_event",
     "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace",
 )
 
