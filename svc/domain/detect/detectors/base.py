@@ -95,7 +95,8 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     """One thing seen of one trace: a unit of a rate, which failed or not, or a value of a size.
 
     `slot` is that of the first span it speaks of. `witnesses` are the spans that show the failure, at most
-    `WITNESSES`, and `signature` says in a few words what kind it is; both are empty where nothing failed.
+    `WITNESSES`, and behind them as many that led to it; `signature` says in a few words what kind it is. Both
+    are empty where nothing failed.
     Values are in milliseconds or US dollars.
     """
 
