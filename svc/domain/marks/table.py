@@ -51,7 +51,7 @@ class MarkKind:
     @property
     def confidence(self) -> str | None:
         """The measured precision as events have it."""
-        return None if self.precision is None else f"{self.precision:.2f}"
+        return None if self.precision is None else str(self.precision)
 
 
 @attrs.frozen
