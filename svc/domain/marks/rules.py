@@ -24,9 +24,9 @@ TRACE_MARKS: Final = 50
 _SOURCES: Final[frozenset[Kind]] = frozenset({"retrieval", "reranker", "memory"})
 
 
-def marks_of(trace: SettledTrace) -> list[TraceMark]:
-    """The marks of a trace, at most `TRACE_MARKS`."""
-    calls = calls_of(trace)
+def marks_of(trace: SettledTrace, calls: CallsOfTrace | None = None) -> list[TraceMark]:
+    """The marks of a trace, at most `TRACE_MARKS`; `calls` are its calls, where they were read before."""
+    calls = calls or calls_of(trace)
     marks: list[TraceMark] = []
     for rule in (_broken_arguments, _by_results, _repeats, _claims):
         for mark in rule(trace, calls):

@@ -25,7 +25,7 @@ from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
 from svc.domain.detect.detectors.secret_leak import SECRET_LEAK
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.tool_error import TOOL_ERROR
-from svc.domain.marks.rules import marks_of
+from svc.domain.marks.detector import MARKS_DETECTOR
 from svc.domain.marks.table import TraceMark
 
 DETECTORS: Final[Mapping[str, Detector]] = {
@@ -40,6 +40,7 @@ DETECTORS: Final[Mapping[str, Detector]] = {
         CUT_OUTPUT,
         NEW_SIGNATURE,
         MODEL_CHANGE,
+        MARKS_DETECTOR,
         FRUSTRATION,
         GROUNDEDNESS,
     )
@@ -61,18 +62,20 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
     """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
     observations: list[Observation] = list(first_seen.observe(trace))
     failed: dict[str, str] = {}
-    marks: Sequence[TraceMark] = ()
-    try:
-        marks = marks_of(trace)
-    except Exception as error:  # as below
-        failed["marks"] = type(error).__name__
+    marks: list[TraceMark] = []
     for detector in DETECTORS.values():
         if detector.observe is None:
             continue
         try:
-            observations += tuple(detector.observe(trace, context))
+            outcome = tuple(detector.observe(trace, context))
         except Exception as error:  # what one detector cannot stand must not cost the others their sight
             failed[detector.name] = type(error).__name__
+            continue
+        for observed in outcome:
+            if isinstance(observed, TraceMark):
+                marks.append(observed)
+            else:
+                observations.append(observed)
     return Observed(tuple(observations), failed, marks)
 
 

@@ -25,6 +25,7 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detectors.base import Observation, ObserverContext, Schema, detail, slot_of
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.detectors.table import DETECTORS, observe
+from svc.domain.marks.detector import MARKS_DETECTOR
 from svc.domain.marks.table import TraceMark
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
@@ -203,7 +204,13 @@ class PostgresTallyQueue:
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
             if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
                 schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
-        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key)
+        # By the key; without a row it runs.
+        off = await connection.fetchval(
+            "select not enabled from detector_setting where project_id = $1 and detector = $2",
+            project_id,
+            MARKS_DETECTOR.name,
+        )
+        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key, marks=not off)
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
         if (schema := self._schemas.get(digest)) is not None:

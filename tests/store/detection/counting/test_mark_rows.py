@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from svc.domain.detect.detectors import table
+from svc.domain.marks import detector
 from svc.domain.retention import Cutoffs
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
@@ -189,7 +189,7 @@ async def test_a_rule_that_raises_costs_no_detector_its_sight(
     await begin(store)
     await write(store, asks(1, {}), tool(2, at_s=2))
     await settle(store)
-    monkeypatch.setattr(table, "marks_of", broken)
+    monkeypatch.setattr(detector, "marks_of", broken)
     tally = await PostgresTallyQueue(store).tally(PROJECT)
     assert (tally.traces, tally.failures) == (1, {"marks": 1})
     assert await marks(store) == []
