@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans, Share
+from svc.domain.attributes.conventions import PREFIX
 from svc.domain.quantities import counted, percent
 from svc.store.reads.attributes import AttributeField
 
@@ -36,7 +37,8 @@ def print_attributes(fields: Sequence[AttributeField]) -> None:
     if active:
         print("\nattributes that are fields")
         for field in active:
-            print(f"  {field.field}, {counted(field.values or 0, 'value')}")
+            own_name = f" ({field.field.removeprefix(PREFIX)})" if field.called else ""
+            print(f"  {field.name}{own_name}, {counted(field.values or 0, 'value')}")
     if others:
         print("\nother attributes")
         for field in others[:_MOST_KEYS]:

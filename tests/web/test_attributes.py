@@ -94,6 +94,23 @@ async def test_a_key_is_made_a_field_and_hidden_by_hand_with_a_row_in_the_audit(
     assert audit.count("attribute.hide") == 1
 
 
+async def test_a_field_is_renamed_by_hand_and_says_what_it_costs(store: Database, owner: Visitor) -> None:
+    await shop(store)
+    await count_keys(store, **{"shop.tier": ("gold", "silver")})
+    renamed = await owner.post(PAGE + "/rename", {"field": "attr.shop.tier", "name": "plan"})
+    assert renamed.status == 303
+    seen = await owner.get(PAGE)
+    assert "<code>attr.plan</code>" in seen.text
+    assert "an attribute of yours, <code>shop.tier</code>" in seen.text
+    assert re.search(r"\d B, and 1 byte a span", seen.text)
+    refused = await owner.post(PAGE + "/rename", {"field": "attr.shop.tier", "name": "two words"})
+    assert refused.status == 400
+    assert "A name is a letter and up to 99" in refused.text
+    assert (await owner.get(BASE + "/settings/audit")).text.count("attribute.rename") == 1
+    await owner.post(PAGE + "/hide", {"field": "attr.shop.tier"})
+    assert "<code>attr.plan</code>" not in (await owner.get(PAGE)).text
+
+
 @pytest.mark.parametrize(
     ("bar", "count"),
     [

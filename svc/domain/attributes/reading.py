@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
-from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA, PREFIX, spellings
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA, spellings
 from svc.domain.span import SpanRow
 from svc.domain.values import NAME_CHARS, text
 
@@ -33,18 +33,27 @@ _REMEMBERED_CHARS: Final = 1_024
 
 #: Field and value, field and value, …: flat, since it is a key of a dictionary a span.
 Pairs = tuple[str, ...]
+#: What the fields of promoted keys are called, by the canonical names of those.
+Promoted = Mapping[str, str]
 #: By key: the place of its word among the spellings of a field, and the field.
 Wanted = Mapping[str, tuple[int, str]]
 
+#: Behind all spellings of a convention.
+_LAST_PLACE: Final = 900
 _MANY: Final = frozenset(convention.name for convention in CONVENTIONS if convention.many)
 _BY_CONVENTION: Final[Wanted] = {
     key: (place, convention.name) for convention in CONVENTIONS for place, key in enumerate(convention.keys)
 }
 
 
-def wanted_keys(promoted: Iterable[str]) -> Wanted:
+def wanted_keys(promoted: Promoted) -> Wanted:
     """The keys that are looked for: of the conventions, and of promoted fields by their canonical names."""
-    by_key = {key: (0, PREFIX + name) for name in promoted for key in spellings(name)}
+    # A key that people call as a convention counts where none of its own spellings is there.
+    by_key = {
+        key: (_LAST_PLACE if field in CONVENTION_FIELDS else 0, field)
+        for name, field in promoted.items()
+        for key in spellings(name)
+    }
     return {**by_key, **_BY_CONVENTION}
 
 
@@ -52,7 +61,7 @@ def wanted_keys(promoted: Iterable[str]) -> Wanted:
 class AttributeReader:
     """Takes the pairs of spans. One owner: the task that decodes."""
 
-    _promoted: Mapping[int, Sequence[str]] = attrs.field(factory=dict)
+    _promoted: Mapping[int, Promoted] = attrs.field(factory=dict)
     _wanted: dict[int, Wanted] = attrs.field(factory=dict)
     _project_id: int = -1
     _resource: Any = None
@@ -61,7 +70,7 @@ class AttributeReader:
     _flat: Pairs = ()
     _remembered: dict[tuple[Any, ...], Pairs] = attrs.field(factory=dict)
 
-    def adopt(self, promoted: Mapping[int, Sequence[str]]) -> None:
+    def adopt(self, promoted: Mapping[int, Promoted]) -> None:
         """From now on these are promoted, by project."""
         if promoted != self._promoted:
             self._promoted = promoted

@@ -1,9 +1,10 @@
 """Segments of spans by column: what a column holds, and how it is packed and unpacked.
 
-A segment is many spans that arrived in one stretch and began on one day. A column of texts is a dictionary
-and a code for each span, a column of numbers the numbers themselves, one up, since 0 stands for none. Both
-take as few bytes each as the largest needs, byte by byte side by side, and are compressed; where all spans
-have the same number it is kept once. The builder of columns (`svc.store.aggregates.span_columns`) packs,
+A segment is many spans that arrived in one stretch and began on one day. In a summed segment a row stands
+for all of them that are alike in the fields it keeps, with their number and sums. A column of texts is a
+dictionary and a code for each row, a column of numbers the numbers themselves, one up, since 0 stands for
+none. Both take as few bytes each as the largest needs, byte by byte side by side, and are compressed; where
+all rows have the same number it is kept once. The builders in `svc.store.aggregates` pack,
 `scanning` unpacks. Never needs numpy, which only readers do.
 """
 
@@ -38,7 +39,7 @@ TEXTS: Final = (
 #: The hour of the day in which a span arrived, and in which it began.
 ARRIVED: Final = "arrived"
 BEGAN: Final = "began"
-#: Half of the id of its trace, as a text of eight characters: enough to tell traces apart.
+#: Half of the id of its trace, as a text of sixteen digits: enough to tell traces apart.
 TRACE: Final = "trace"
 #: Bin of its duration on the axis below.
 DURATION: Final = "duration"
@@ -54,8 +55,35 @@ TOKENS: Final = (
     "cache_write_tokens",
     "reasoning_tokens",
 )
-NUMBERS: Final = (ARRIVED, BEGAN, DURATION, COST, COST_REST, UNPRICED, *TOKENS)
-COLUMNS: Final = (*TEXTS, TRACE, *NUMBERS)
+COLUMNS: Final = (*TEXTS, TRACE, ARRIVED, BEGAN, DURATION, COST, COST_REST, UNPRICED, *TOKENS)
+#: Of a summed segment: how many spans a row stands for, and how many of them have a cost.
+COUNTED: Final = "counted"
+PRICED: Final = "priced"
+SUMS: Final = (COUNTED, COST, COST_REST, PRICED, UNPRICED, *TOKENS)
+
+
+@attrs.frozen
+class Selection:
+    """What the rows of a summed segment keep apart: fields, `keys` of numbers; and what they add up."""
+
+    fields: tuple[str, ...]
+    keys: tuple[str, ...]
+    sums: tuple[str, ...]
+
+
+def _without(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in TEXTS if name not in ("session_id", "user_id", *names))
+
+
+#: The sums that a day may have. By hour, with fewer and fewer fields and so fewer rows; and durations of a
+#: whole day, which by hour would be as many rows as spans.
+SELECTIONS: Final = (
+    Selection(_without(), (ARRIVED, BEGAN), SUMS),
+    Selection(_without("facets"), (ARRIVED, BEGAN), SUMS),
+    Selection(_without("facets", "name", "call_site_id"), (ARRIVED, BEGAN), SUMS),
+    Selection(_without("facets", "cost_source", "usage_repeats"), (DURATION,), (COUNTED,)),
+    Selection(("kind", "name", "status", "call_site_id"), (DURATION,), (COUNTED,)),
+)
 
 #: Digits of a cost behind the point: those of the first number, and those of both.
 COST_DIGITS: Final = 12
@@ -140,8 +168,13 @@ def pack_numbers(numbers: array[int]) -> bytes:
 
 def unpack_texts(column: PackedColumn) -> list[str | None]:
     """The dictionary of a column of texts."""
+    return msgspec.msgpack.decode(unpack_plain(column), type=list[str | None])
+
+
+def unpack_plain(column: PackedColumn) -> bytes:
+    """The dictionary of a column of texts, as MessagePack has it."""
     assert column.values is not None
-    return msgspec.msgpack.decode(_decompressed(column.values), type=list[str | None])
+    return _decompressed(column.values)
 
 
 def unpack_bytes(column: PackedColumn) -> tuple[bytes, int] | int:
@@ -156,21 +189,23 @@ def unpack_bytes(column: PackedColumn) -> tuple[bytes, int] | int:
 class Segment:
     """The columns of one segment that are being filled, one batch of rows after the other."""
 
+    names: Sequence[str] = COLUMNS
     rows: int = 0
-    _columns: dict[str, TextColumn | NumberColumn] = attrs.field(init=False)
+    columns: dict[str, TextColumn | NumberColumn] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._columns = {name: NumberColumn() if name in NUMBERS else TextColumn() for name in COLUMNS}
+        texts = {*TEXTS, TRACE}
+        self.columns = {name: TextColumn() if name in texts else NumberColumn() for name in self.names}
 
     def extend(self, rows: int, values: Sequence[Sequence[object]]) -> None:
-        """Add so many spans; `values` holds a sequence for each of `COLUMNS`."""
-        for column, batch in zip(self._columns.values(), values, strict=True):
+        """Add so many rows; `values` holds a sequence for each of `names`."""
+        for column, batch in zip(self.columns.values(), values, strict=True):
             column.extend(batch)  # type: ignore[arg-type]  # texts or numbers, as the column's name says
         self.rows += rows
 
     def packed(self) -> Iterable[tuple[str, PackedColumn]]:
         """Each column by its name, packed when it is asked for."""
-        for name, column in self._columns.items():
+        for name, column in self.columns.items():
             yield name, column.packed()
 
 

@@ -15,7 +15,10 @@ from svc.domain.columns.encoding import (
     BEGAN,
     COST,
     COST_REST,
+    COUNTED,
     DURATION,
+    PRICED,
+    SELECTIONS,
     TOKENS,
     TRACE,
     UNPRICED,
@@ -26,16 +29,21 @@ from svc.domain.measures import MeasureName
 #: The column whose values a measure counts once each.
 DISTINCT: Final[Mapping[MeasureName, str]] = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}
 
+#: Measures that add up from sums.
+_SUMMED: Final[frozenset[MeasureName]] = frozenset({"count", "errors", "error_rate", "cost", "tokens"})
+_DURATIONS: Final[frozenset[MeasureName]] = frozenset({"duration_p50", "duration_p95", "duration_p99"})
+_DAY_HOURS: Final = 24
+
 
 @attrs.frozen
 class SegmentColumns:
-    """The columns of one segment that a question needs, by name.
+    """The columns of one segment that a question needs, by name. A row of a summed one stands for many spans.
 
     `arrived` is its day of arrival and `began` that of event time, each by its first hour since 1970;
     `arrived_hours` are the hours of arrival in which it is right.
     """
 
-    spans: int
+    rows: int
     arrived: int
     began: int
     arrived_hours: Sequence[int]
@@ -63,7 +71,35 @@ class Scan:
     @property
     def columns(self) -> list[str]:
         """The columns that are needed."""
-        names = {ARRIVED, *self.filters, *_measured(self.measure)}
+        return self._with(_measured(self.measure))
+
+    @property
+    def summed_columns(self) -> list[str]:
+        """Those of summed segments that serve as well."""
+        if self.measure == "cost":
+            return self._with((COUNTED, COST, COST_REST, PRICED, UNPRICED))
+        names = self._with((COUNTED, *_measured(self.measure)))
+        return [name for name in names if name not in (ARRIVED, BEGAN)] if self.of_whole_days else names
+
+    @property
+    def levels(self) -> list[int]:
+        """The places in `SELECTIONS` whose segments know the answer, in order."""
+        fields = {*self.filters, *([] if self.group is None else [self.group])}
+        return [
+            level
+            for level, kept in enumerate(SELECTIONS)
+            if fields <= set(kept.fields)
+            and (self.of_whole_days if DURATION in kept.keys else self.measure in _SUMMED)
+        ]
+
+    @property
+    def of_whole_days(self) -> bool:
+        """Whether sums of whole days serve, where a day is in the range as a whole."""
+        # Hours since 1970, so that each day begins with a multiple of 24.
+        return self.measure in _DURATIONS and all(start % _DAY_HOURS == 0 for start in self.starts)
+
+    def _with(self, measured: Sequence[str]) -> list[str]:
+        names = {ARRIVED, *self.filters, *measured}
         if self.by_event_time:
             names.add(BEGAN)
         if self.group is not None:

@@ -21,16 +21,21 @@ from svc.domain.columns.encoding import (
     COST_DIGITS,
     COST_REST,
     COST_REST_DIGITS,
+    COUNTED,
     DURATION,
+    PRICED,
     TOKENS,
+    TRACE,
     UNPRICED,
     PackedColumn,
     unpack_bytes,
+    unpack_plain,
     unpack_texts,
 )
 from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
-from svc.domain.columns.totals import Cell, DistinctIds, Key, text_hash
+from svc.domain.columns.totals import MIX_1, MIX_2, Cell, DistinctIds, Key, text_hash
 
+_TRACE_DIGITS: Final = 16
 _REST: Final = 10 ** (COST_REST_DIGITS - COST_DIGITS)
 _LOW_BITS: Final = 0xFFFF_FFFF
 #: Floats add up whole numbers exactly as long as no sum is larger.
@@ -72,18 +77,18 @@ class _Columns:
         """The codes or numbers of a column; one alone where all spans have the same."""
         numbers = self._numbers.get(name)
         if numbers is None:
-            numbers = self._numbers[name] = _unpacked(self.segment.columns[name], self.segment.spans)
+            numbers = self._numbers[name] = _unpacked(self.segment.columns[name], self.segment.rows)
         return numbers
 
     @property
     def count(self) -> int:
-        """How many spans count."""
-        return self.segment.spans if self.chosen is None else len(self.chosen)
+        """How many rows count."""
+        return self.segment.rows if self.chosen is None else len(self.chosen)
 
     def at(self, name: str) -> _Numbers:
         """The codes or numbers of the spans that count, one for each."""
         numbers = self.numbers(name)
-        if len(numbers) < self.segment.spans:
+        if len(numbers) < self.segment.rows:
             return np.repeat(numbers, self.count)
         return numbers if self.chosen is None else numbers[self.chosen]
 
@@ -133,8 +138,8 @@ def _chosen(columns: _Columns, question: Scan) -> bool:
         inside[max(0, min(24, low - first)) + 1 : max(0, min(24, high - first)) + 1] = True
         conditions.append(inside.take(columns.numbers(column)))
     # A column of one number says the same of all.
-    several = [condition for condition in conditions if len(condition) == segment.spans]
-    if any(not condition[0] for condition in conditions if len(condition) < segment.spans):
+    several = [condition for condition in conditions if len(condition) == segment.rows]
+    if any(not condition[0] for condition in conditions if len(condition) < segment.rows):
         return False
     if several:
         columns.chosen = np.flatnonzero(np.logical_and.reduce(several))
@@ -178,8 +183,7 @@ class _Adder:
 
     def cells(self) -> list[tuple[int, Cell]]:
         """The cells that have any span, by number."""
-        counts = np.bincount(self.spots, minlength=self.size)
-        cells = {spot: Cell(spans=number) for spot, number in _held(counts)}
+        cells = {spot: Cell(spans=number) for spot, number in self._spans(None)}
         measure = self.question.measure
         if measure in ("errors", "error_rate"):
             self._errors(cells)
@@ -198,19 +202,22 @@ class _Adder:
         if "error" not in texts:
             return
         failed = self._at("status") == texts.index("error")
-        for spot, number in self._tally(self.spots[failed]):
+        for spot, number in self._spans(failed):
             cells[spot].errors = number
 
     def _cost(self, cells: Mapping[int, Cell]) -> None:
         for spot, (number, cost) in self._sums(COST).items():
             cells[spot].priced = number
             cells[spot].cost = cost * _REST
+        if self._summed:
+            for spot, (_, number) in self._sums(PRICED).items():
+                cells[spot].priced = number
         # None of most spans.
         if self.columns.numbers(COST_REST).max() > 1:
             for spot, (_, units) in self._sums(COST_REST).items():
                 cells[spot].cost += units
         if self.columns.numbers(UNPRICED).max() > 1:
-            for spot, number in self._tally(self.spots[self._at(UNPRICED) > 1]):
+            for spot, (_, number) in self._sums(UNPRICED).items():
                 cells[spot].unpriced = number
 
     def _tokens(self, cells: Mapping[int, Cell]) -> None:
@@ -223,7 +230,8 @@ class _Adder:
     def _durations(self, cells: Mapping[int, Cell]) -> None:
         bins = self._at(DURATION)
         width = int(bins.max(initial=0)) + 1
-        for pair, number in _pair_counts(self.spots.astype(np.int64) * width + bins, self.size * width):
+        pairs = self.spots.astype(np.int64) * width + bins
+        for pair, number in _pair_counts(pairs, self.size * width, self._counted()):
             if pair % width == 0:
                 # Without an end.
                 continue
@@ -233,28 +241,47 @@ class _Adder:
             cell.durations[pair % width - 1] = number
 
     def _distinct(self, cells: Mapping[int, Cell], name: str) -> None:
-        texts = self.columns.texts(name)
-        # None is no id; its hash is never used.
-        hashes = np.fromiter((text_hash(text or "") for text in texts), np.uint64, len(texts))
-        ids = np.array([text is not None for text in texts])
-        pairs = _distinct_pairs(
-            self.spots.astype(np.int64) * len(texts) + self._at(name), self.size * len(texts)
-        )
-        pairs = pairs[ids[pairs % len(texts)]]
-        spots, starts = np.unique(pairs // len(texts), return_index=True)
-        for spot, of_spot in zip(
-            spots.tolist(), np.split(hashes[pairs % len(texts)], starts[1:]), strict=False
-        ):
+        if name == TRACE:
+            hashes = _trace_hashes(self.columns.segment.columns[name])
+            ids = np.ones(len(hashes), dtype=np.bool_)
+        else:
+            texts = self.columns.texts(name)
+            # None is no id; its hash is never used.
+            hashes = np.fromiter((text_hash(text or "") for text in texts), np.uint64, len(texts))
+            ids = np.array([text is not None for text in texts])
+        size = len(hashes)
+        pairs = _distinct_pairs(self.spots.astype(np.int64) * size + self._at(name), self.size * size)
+        pairs = pairs[ids[pairs % size]]
+        spots, starts = np.unique(pairs // size, return_index=True)
+        for spot, of_spot in zip(spots.tolist(), np.split(hashes[pairs % size], starts[1:]), strict=False):
             cells[spot].distinct = DistinctIds(set(of_spot.tolist()))
 
     def _at(self, name: str) -> _Numbers:
         return self.columns.at(name)
 
+    @property
+    def _summed(self) -> bool:
+        """Whether a row stands for many spans."""
+        return COUNTED in self.columns.segment.columns
+
+    def _spans(self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> list[tuple[int, int]]:
+        """By number of bucket and value: how many spans there are, of those chosen."""
+        spots = self.spots if mask is None else self.spots[mask]
+        if not self._summed:
+            return self._tally(spots)
+        counted = self._at(COUNTED) if mask is None else self._at(COUNTED)[mask]
+        # Numbers are one up.
+        return [(spot, total - rows) for (spot, rows), total in self._totals(spots, counted)]
+
+    def _counted(self) -> _Numbers | None:
+        """How many spans each row stands for; None where it is one."""
+        return self._at(COUNTED) - 1 if self._summed else None
+
     def _tally(self, spots: _Rows) -> list[tuple[int, int]]:
         return _held(np.bincount(spots, minlength=self.size))
 
     def _sums(self, name: str) -> Mapping[int, tuple[int, int]]:
-        """By number of bucket and value: how many spans have a number in this column, and their whole sum."""
+        """By number of bucket and value: how many rows have a number in this column, and their whole sum."""
         numbers = self._at(name)
         rows = np.flatnonzero(numbers)
         if not len(rows):
@@ -262,9 +289,15 @@ class _Adder:
         spots = self.spots
         if len(rows) < len(numbers):
             spots, numbers = spots[rows], numbers[rows]
-        sums = self._weights(spots, numbers)
         # Numbers are one up.
-        return {spot: (number, sums[spot] - number) for spot, number in self._tally(spots)}
+        return {spot: (rows, total - rows) for (spot, rows), total in self._totals(spots, numbers)}
+
+    def _totals(self, spots: _Rows, numbers: _Numbers) -> list[tuple[tuple[int, int], int]]:
+        """By number of bucket and value: that, how many rows it has, and what their numbers add up to."""
+        if not len(spots):
+            return []
+        sums = self._weights(spots, numbers)
+        return [((spot, rows), sums[spot]) for spot, rows in self._tally(spots)]
 
     def _weights(self, spots: _Rows, numbers: _Numbers) -> Sequence[int]:
         if int(numbers.max()) * len(numbers) < _EXACT:
@@ -275,18 +308,37 @@ class _Adder:
         return [(int(up) << 32) + int(down) for up, down in zip(high.tolist(), low.tolist(), strict=True)]
 
 
+def _trace_hashes(column: PackedColumn) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """As `trace_hash` of each text of the dictionary: a million of them at once in a tenth of the time."""
+    plain = unpack_plain(column)
+    # Texts of sixteen digits, each behind one byte that says so; what is before them says how many there are.
+    rows = np.frombuffer(plain, dtype=np.uint8)
+    rows = rows[len(rows) % (_TRACE_DIGITS + 1) :].reshape(-1, _TRACE_DIGITS + 1)[:, 1:]
+    nibbles = np.where(rows >= ord("a"), rows - (ord("a") - 10), rows - ord("0")).astype(np.uint8)
+    whole = np.ascontiguousarray(nibbles[:, ::2] << 4 | nibbles[:, 1::2])
+    numbers = whole.view(">u8").ravel().astype(np.uint64)
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(MIX_1)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(MIX_2)
+    mixed: np.ndarray[Any, np.dtype[np.uint64]] = numbers ^ numbers >> np.uint64(31)
+    return mixed
+
+
 def _held(counts: _Numbers) -> list[tuple[int, int]]:
     """The places that are not zero, and what is there."""
     places = np.flatnonzero(counts)
     return list(zip(places.tolist(), counts[places].tolist(), strict=True))
 
 
-def _pair_counts(pairs: _Rows, size: int) -> list[tuple[int, int]]:
+def _pair_counts(pairs: _Rows, size: int, weights: _Numbers | None) -> list[tuple[int, int]]:
     """How often each number occurs: counted in place where there are not many more places than numbers."""
-    if _dense(pairs, size):
-        return _held(np.bincount(pairs, minlength=1))
-    values, numbers = np.unique(pairs, return_counts=True)
-    return list(zip(values.tolist(), numbers.tolist(), strict=True))
+    values: _Rows | None = None
+    places = pairs
+    if not _dense(pairs, size):
+        values, places = np.unique(pairs, return_inverse=True)
+    counts = np.bincount(places, weights=weights, minlength=1).astype(np.int64)
+    if values is None:
+        return _held(counts)
+    return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _distinct_pairs(pairs: _Rows, size: int) -> _Rows:

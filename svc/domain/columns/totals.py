@@ -34,6 +34,9 @@ _WIDE: Final = Context(prec=100)
 #: 20 questions.
 COUNTED_IDS: Final = 10_000
 _HASHES: Final = 2**64
+#: The multipliers of splitmix64, which makes numbers that follow each other look like chance.
+MIX_1: Final = 0xBF58476D1CE4E5B9
+MIX_2: Final = 0x94D049BB133111EB
 
 
 @attrs.define(eq=True)
@@ -81,6 +84,14 @@ class DistinctIds:
 def text_hash(text: str) -> int:
     """The hash of an id, the same as long as this process lives."""
     return hash(text) % _HASHES
+
+
+def trace_hash(half_id: str) -> int:
+    """The hash of half the id of a trace, sixteen digits: how `scanning` mixes many at once."""
+    number = int(half_id, 16)
+    number = (number ^ number >> 30) * MIX_1 % _HASHES
+    number = (number ^ number >> 27) * MIX_2 % _HASHES
+    return number ^ number >> 31
 
 
 @attrs.define(eq=True)

@@ -43,6 +43,7 @@ Action = Literal[
     "account.password",
     "account.link",
     "retention.update",
+    "retention.rules",
     "taxonomy.update",
     "provider.update",
     "provider.delete",
@@ -75,6 +76,7 @@ Action = Literal[
     "alert_delivery.replay",
     "attribute.promote",
     "attribute.hide",
+    "attribute.rename",
 ]
 
 

@@ -1,10 +1,10 @@
 """Spans by column: written for each hour that the cube builder counts, and for each day that is over.
 
-Owns the tables `span_column` and `span_column_day`; `svc.store.reads.column_answers` reads them. An hour's
+Owns the tables `span_column` and `span_column_day`; `svc.store.reads.column_segments` reads them. An hour's
 bit in `span_column_day` says that its columns are right as far as the cubes are, whose marks of changed
 hours hold here too. A changed hour of a day that stands as a whole loses its bit and is read row by row
 until the day is written anew, which waits for an hour without changes: a duplicate now and then shall not
-write a day each time.
+write a day each time. A day that is over is added up as well (`span_sums`).
 
 Bounded: rows come in batches of `BATCH_ROWS`, which the event loop takes in a hundredth of a second, and a
 segment ends at a million spans. An hour with a cost that no column can hold has no bit, so its rows are read.
@@ -36,6 +36,7 @@ from svc.domain.columns.encoding import (
     Segment,
 )
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S
+from svc.store.aggregates.span_sums import FEW_SPANS, DaySums, store_segment
 from svc.store.postgres.database import Connection, Database
 
 BATCH_ROWS: Final = 8_192
@@ -143,35 +144,39 @@ class DayColumns:
         # Days of spans that the cubes have whole, without a changed hour: those whose columns lack hours, or
         # stand hour by hour; and those of a release before.
         rows = await self.database.fetch(
-            "select c.project_id, c.day from cube_day c join cube_progress p on p.project_id = c.project_id"
-            " and p.dataset = 'spans' and p.built_until >= c.day + interval '1 day'"
+            "select c.project_id, c.day, c.n from cube_day c"
+            " join cube_progress p on p.project_id = c.project_id and p.dataset = 'spans'"
+            " and p.built_until >= c.day + interval '1 day'"
             " left join span_column_day d on d.project_id = c.project_id and d.day = c.day"
             " where c.dataset = 'spans' and c.field = '' and (d.day is null or not d.whole"
-            " or (d.hours <> $1 and d.changed_at < $2)) and not exists (select from cube_dirty x"
-            " where x.project_id = c.project_id and x.dataset = 'spans' and x.hour >= c.day"
-            " and x.hour < c.day + interval '1 day') order by c.day desc, c.project_id limit $3",
+            " or d.summed is null or (d.hours <> $1 and d.changed_at < $2)) and not exists"
+            " (select from cube_dirty x where x.project_id = c.project_id and x.dataset = 'spans'"
+            " and x.hour >= c.day and x.hour < c.day + interval '1 day')"
+            " order by c.day desc, c.project_id limit $3",
             *(ALL_HOURS, now - QUIET, limit),
         )
         for row in rows:
-            await self._build(row["project_id"], row["day"], now)
+            await self._build(row["project_id"], row["day"], now, summed=row["n"] >= FEW_SPANS)
         return len(rows)
 
-    async def _build(self, project_id: int, day: datetime, now: datetime) -> None:
+    async def _build(self, project_id: int, day: datetime, now: datetime, *, summed: bool) -> None:
         async def work(connection: Connection) -> None:
             # One builder at a time, as of the cubes: no hour of the day is written meanwhile.
             await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
             await connection.execute(
                 "delete from span_column where project_id = $1 and day = $2", project_id, day
             )
-            spans = await _write(connection, project_id, (day, day + _DAY), (day, WHOLE))
+            sums = DaySums(project_id, day) if summed else None
+            spans = await _write(connection, project_id, (day, day + _DAY), (day, WHOLE), sums)
+            levels = 0 if sums is None else await sums.finish(connection, spans or 0)
             await connection.execute(
-                "insert into span_column_day (project_id, day, hours, whole, spans, changed_at)"
-                " values ($1, $2, $3, true, $4, $5) on conflict (project_id, day) do update set"
+                "insert into span_column_day (project_id, day, hours, whole, spans, changed_at, summed)"
+                " values ($1, $2, $3, true, $4, $5, $6) on conflict (project_id, day) do update set"
                 " hours = excluded.hours, whole = true, spans = excluded.spans,"
-                " changed_at = excluded.changed_at",
+                " changed_at = excluded.changed_at, summed = excluded.summed",
                 # What cannot be held is not tried again before something of it changes.
                 *(project_id, day, 0 if spans is None else ALL_HOURS, spans or 0),
-                NEVER if spans is None else now,
+                *(NEVER if spans is None else now, levels),
             )
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
@@ -182,12 +187,19 @@ async def _write(
     project_id: int,
     stretch: tuple[datetime, datetime],
     place: tuple[datetime, int],
+    sums: DaySums | None = None,
 ) -> int | None:
     """Write the columns of a stretch of arrival. Returns how many spans; None when a row cannot be held."""
     await connection.execute(
         "delete from span_column where project_id = $1 and day = $2 and hour = $3", project_id, *place
     )
     spans = part = 0
+
+    async def store(began: datetime, segment: Segment) -> None:
+        await store_segment(connection, (project_id, *place), began, part, segment)
+        if sums is not None:
+            await sums.add(connection, began, part, segment)
+
     began: datetime | None = None
     segment = Segment()
     async for row in connection.cursor(_ROWS, project_id, *stretch, prefetch=1):
@@ -199,29 +211,12 @@ async def _write(
             )
             return None
         if began is not None and (row["day_began"] != began or segment.rows + row["n"] > MOST_ROWS):
-            await _store(connection, project_id, place, began, part, segment)
+            await store(began, segment)
             part = part + 1 if row["day_began"] == began else 0
             segment = Segment()
         began = row["day_began"]
         segment.extend(row["n"], [row[f"c_{name}"] for name in COLUMNS])
         spans += row["n"]
     if began is not None:
-        await _store(connection, project_id, place, began, part, segment)
+        await store(began, segment)
     return spans
-
-
-async def _store(
-    connection: Connection,
-    project_id: int,
-    place: tuple[datetime, int],
-    began: datetime,
-    part: int,
-    segment: Segment,
-) -> None:
-    # One column at a time: packing a million codes takes a few hundredths of a second.
-    for field, column in segment.packed():
-        await connection.execute(
-            "insert into span_column (project_id, day, hour, began, part, field, spans, texts, codes)"
-            " values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-            *(project_id, *place, began, part, field, segment.rows, column.values, column.codes),
-        )

@@ -25,6 +25,8 @@ from svc.store.spans.attribute_codes import OTHER
 #: How the values beyond the most are shown and asked for; no attribute is called so.
 OTHER_SHOWN: Final = "(other values)"
 COMPLETIONS: Final = 20
+#: What fields cost is left out of the page after so long.
+COST_TIMEOUT_S: Final = 2.0
 
 
 def shown_value(value: str | None) -> str | None:
@@ -81,6 +83,15 @@ async def require_fields(database: Database, project_id: int, fields: Iterable[F
     promoted = await promoted_fields(database, project_id)
     for name in names:
         if name not in promoted:
+            called = await database.fetch(
+                "select called from attribute_key where project_id = $1 and field = $2"
+                " and state = 'promoted'",
+                *(project_id, name),
+                timeout_s=READ_TIMEOUT_S,
+            )
+            if called and called[0]["called"]:
+                now_called = f"'{name[:120]}' is called '{called[0]['called']}' in this project"
+                raise Refused(UNKNOWN_FIELD.saying(now_called, allowed=[called[0]["called"]]))
             raise Refused(
                 UNKNOWN_FIELD.saying(
                     f"'{name[:120]}' is no field of this project: attributes become fields when they have few"
@@ -93,11 +104,12 @@ async def require_fields(database: Database, project_id: int, fields: Iterable[F
 async def promoted_fields(database: Database, project_id: int) -> list[str]:
     """The fields that a project has beside the conventions."""
     rows = await database.fetch(
-        "select field from attribute_key where project_id = $1 and state = 'promoted' order by 1",
+        "select distinct coalesce(called, field) as called from attribute_key where project_id = $1"
+        " and state = 'promoted' order by 1",
         project_id,
         timeout_s=READ_TIMEOUT_S,
     )
-    return [row["field"] for row in rows]
+    return [row["called"] for row in rows if row["called"].startswith(PREFIX)]
 
 
 @attrs.frozen
@@ -105,7 +117,8 @@ class AttributeField:
     """A field or a key that might be one, as people see it.
 
     `state` is `convention`, `promoted`, `hidden` or `seen`; `values` how many it has, None where that is not
-    known; `spans` how many of those that were looked into had it; `reason` why it is no field by itself.
+    known; `called` what people call it instead of
+    `field`; `spans` how many of those that were looked into had it; `reason` why it is no field by itself.
     """
 
     field: str
@@ -115,6 +128,20 @@ class AttributeField:
     spans: int | None
     reason: str | None
     may_promote: bool
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """As filters call it."""
+        return self.called or self.field
+
+
+@attrs.frozen
+class FieldCost:
+    """What a field takes on disk: its values with where they lie, and at most so much on a span with one."""
+
+    disk_bytes: int
+    span_bytes: int
 
 
 @attrs.define(eq=False)
@@ -128,7 +155,7 @@ class AttributeReads:
 
         async def work(connection: Connection) -> tuple[list[Any], list[Any]]:
             keys = await connection.fetch(
-                "select field, state, spans, length(hashes) / 8 as seen, unfit from attribute_key"
+                "select field, state, spans, length(hashes) / 8 as seen, unfit, called from attribute_key"
                 " where project_id = $1 order by state = 'promoted' desc, spans desc, field",
                 project_id,
             )
@@ -143,6 +170,23 @@ class AttributeReads:
         return _conventions(keys, values) + [
             _key(row, values) for row in keys if row["field"].startswith(PREFIX)
         ]
+
+    async def costs(self, project_id: int) -> dict[str, FieldCost]:
+        """What each field that has values costs, by what it is called. Raises `Slow` where it takes long."""
+        rows = await self.database.fetch(
+            "select field, sum(bytes)::bigint as disk_bytes, max(code_bytes) as span_bytes from ("
+            " select field, pg_column_size(v.*) as bytes, octet_length(code) as code_bytes"
+            " from attribute_value v where project_id = $1"
+            " union all select field, pg_column_size(field) + pg_column_size(value) + 24"
+            " + coalesce(pg_column_size(created_at), 0) + coalesce(pg_column_size(started_at), 0), 0"
+            " from search_value where project_id = $1 and dataset = 'spans'"
+            " union all select field, pg_column_size(t.*), 0 from trace_cube t where project_id = $1"
+            ") as parts where field in (select distinct field from attribute_value where project_id = $1)"
+            " group by 1",
+            project_id,
+            timeout_s=COST_TIMEOUT_S,
+        )
+        return {row["field"]: FieldCost(row["disk_bytes"], row["span_bytes"]) for row in rows}
 
     async def names(self, project_id: int) -> list[str]:
         """The fields that have a value, conventions first."""
@@ -169,6 +213,8 @@ class AttributeReads:
 
 def _conventions(keys: Sequence[Any], values: Mapping[str, int]) -> list[AttributeField]:
     hidden = {row["field"] for row in keys if row["state"] == "hidden"}
+    # What people call a key of theirs stands with that key.
+    own_names = {row["called"] for row in keys if row["state"] == "promoted"}
     return [
         AttributeField(
             convention.name,
@@ -180,18 +226,20 @@ def _conventions(keys: Sequence[Any], values: Mapping[str, int]) -> list[Attribu
             may_promote=convention.name in hidden,
         )
         for convention in CONVENTIONS
+        if convention.name not in own_names
     ]
 
 
 def _key(row: Any, values: Mapping[str, int]) -> AttributeField:
-    reason, state = row["unfit"], row["state"]
+    reason, state, called = row["unfit"], row["state"], row["called"] or row["field"]
     seen = None if reason is not None and row["seen"] <= MOST_DISTINCT else row["seen"]
     return AttributeField(
         row["field"],
         state,
         "",
-        values.get(row["field"], 0) if state == "promoted" else seen,
+        values.get(called, 0) if state == "promoted" else seen,
         row["spans"],
         UNFIT.get(reason) if reason is not None else None,
         may_promote=state != "promoted" and reason not in ("secret", "person"),
+        called=row["called"] or "",
     )

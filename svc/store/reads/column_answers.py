@@ -1,9 +1,9 @@
 """Answers from spans by column: any measure, filters, buckets and group, by arrival or by event time.
 
 Called by `svc.store.reads.query` where the cubes do not know the answer. Columns serve whole hours of arrival
-(`svc.store.aggregates.span_columns`); what they do not cover, and the hours that a range cuts, are read from
-the rows under the same snapshot, and both are added up as cells (`svc.domain.columns`). Never answers what
-needs the id of a trace or span, minutes, or fewer spans than a look at the rows is quick for.
+(`column_segments`); what they do not cover, and the hours that a range cuts, are read from the rows under the
+same snapshot, and both are added up as cells (`svc.domain.columns`). Never answers what needs the id of a
+trace or span, minutes, or fewer spans than a look at the rows is quick for.
 
 Durations are counted by bin then: a percentile is within one per cent; from rows alone it is exact.
 """
@@ -11,37 +11,36 @@ Durations are counted by bin then: a percentile is within one per cent; from row
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
-from svc.domain.calendar import day_of, hour_of
-from svc.domain.columns.encoding import TEXTS, TOKENS, PackedColumn
+from svc.domain.calendar import hour_of
+from svc.domain.columns.encoding import TEXTS, TOKENS
 from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
-from svc.domain.columns.totals import Cell, DistinctIds, Key, cost_units, text_hash
+from svc.domain.columns.totals import Cell, DistinctIds, Key, cost_units, text_hash, trace_hash
 from svc.domain.datasets import SPANS, Field
 from svc.domain.measures import MeasureName
-from svc.store.aggregates.cubes import ceil_hour, split_range
-from svc.store.aggregates.span_columns import DURATION_BIN, TRACE_SQL, WHOLE
+from svc.store.aggregates.cubes import ceil_hour
+from svc.store.aggregates.span_columns import DURATION_BIN, TRACE_SQL
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.attributes import dictionary_of
+from svc.store.reads.column_segments import (
+    Cover,
+    are_few_bytes,
+    hours_by_column,
+    hours_since_epoch,
+    segments_of,
+)
 from svc.store.reads.questions import Question, filter_text, stored_value
 
-#: Fewer spans are counted from their rows: exact, and as quick.
-FEW_SPANS: Final = 20_000
-#: Bytes of columns that one answer reads at most. A larger question goes to the rows and has its time there.
-MOST_BYTES: Final = 128 * 1024 * 1024
 #: Parts of an answer that are read from rows at most, and cells that it may have, likewise.
 MOST_PARTS: Final = 200_000
 MOST_CELLS: Final = 100_000
-#: Columns are read and added up in batches of about so many bytes.
-BATCH_BYTES: Final = 4 * 1024 * 1024
-PREFETCH_COLUMNS: Final = 64
 
 _HOUR: Final = timedelta(hours=1)
-_DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 #: A filter on this leaves so few rows that its index is quicker.
@@ -81,14 +80,6 @@ class Grouping:
     values: frozenset[str | None] | None = None
 
 
-@attrs.frozen
-class _Cover:
-    """The hours of each day of arrival that columns serve, and the stretches of arrival that rows serve."""
-
-    hours: Mapping[datetime, Sequence[int]]
-    raw: Sequence[tuple[datetime, datetime]]
-
-
 def columns_know(question: Question, field: Field | None) -> bool:
     """Whether columns hold all that a question needs."""
     if question.dataset is not SPANS or any(asked.name in _NARROW for asked in question.fields):
@@ -113,13 +104,14 @@ async def column_cells(
     asked = _Asked(question, grouping, dictionaries)
 
     async def work(connection: Connection) -> dict[Key, Cell] | None:
-        cover = await _cover(connection, question)
-        if cover is None or not await _bounded(connection, asked, cover):
+        stretch = (None, None) if question.by_event_time else (question.low, question.high)
+        cover = await hours_by_column(connection, question.project_id, stretch, asked.scan)
+        if cover is None or not await are_few_bytes(connection, cover):
             return None
         cells = await _row_cells(connection, asked, cover)
         if cells is None:
             return None
-        async for segments in _segments(connection, asked, cover):
+        async for segments in segments_of(connection, cover):
             # In a thread: a month of ten million spans takes it a few hundredths of a second.
             await asyncio.get_running_loop().run_in_executor(None, _scan, segments, asked.scan, cells)
             if len(cells) > MOST_CELLS:
@@ -140,10 +132,6 @@ def _scan(segments: Sequence[SegmentColumns], question: Scan, cells: dict[Key, C
     from svc.domain.columns.scanning import scan
 
     scan(segments, question, cells)
-
-
-def _hours(moment: datetime) -> int:
-    return (moment - _EPOCH) // _HOUR
 
 
 @attrs.frozen
@@ -168,9 +156,9 @@ class _Asked:
         return Scan(
             measure=question.measure.name,
             by_event_time=question.by_event_time,
-            hours=(_hours(low), _hours(high)),
+            hours=(hours_since_epoch(low), hours_since_epoch(high)),
             filters=self._filters(),
-            starts=[_hours(start) for start in self.grouping.starts],
+            starts=[hours_since_epoch(start) for start in self.grouping.starts],
             group=self.group,
             groups_of=self.groups_of,
         )
@@ -210,103 +198,7 @@ def _all_of(tests: Sequence[Callable[[str | None], bool]]) -> Callable[[str | No
     return lambda value: all(test(value) for test in tests)
 
 
-async def _cover(connection: Connection, question: Question) -> _Cover | None:
-    """Which hours of arrival columns serve; None where there are so few spans that rows are as quick."""
-    low, high = (None, None) if question.by_event_time else (question.low, question.high)
-    split = await split_range(connection, question.project_id, SPANS, low, high)
-    if split is None:
-        return None
-    start, end = split.cubed
-    # Days of arrival with columns.
-    days = await connection.fetch(
-        "select day, hours, spans from span_column_day where project_id = $1 and day > $2 and day < $3"
-        " order by day",
-        *(question.project_id, start - _DAY, end),
-    )
-    if sum(row["spans"] for row in days) < FEW_SPANS:
-        return None
-    dirty = set(split.dirty)
-    hours = {
-        row["day"]: [
-            number
-            for number in range(24)
-            if row["hours"] >> number & 1
-            and start <= (hour := row["day"] + number * _HOUR) < end
-            and hour not in dirty
-        ]
-        for row in days
-    }
-    return _Cover(hours, _uncovered(hours, low or _EPOCH, high or _END))
-
-
-def _uncovered(
-    hours: Mapping[datetime, Sequence[int]], low: datetime, high: datetime
-) -> list[tuple[datetime, datetime]]:
-    """The stretches of a half-open range beside these hours, each as long as it can be."""
-    stretches: list[tuple[datetime, datetime]] = []
-    since = low
-    for hour in (day + number * _HOUR for day, numbers in hours.items() for number in numbers):
-        if hour > since:
-            stretches.append((since, hour))
-        since = hour + _HOUR
-    return [*stretches, (since, high)] if since < high else stretches
-
-
-_SEGMENTS: Final = (
-    " from span_column where project_id = $1 and field = any($2::text[]) and day = any($3::timestamptz[])"
-    " and began >= $4 and began < $5"
-)
-
-
-def _segment_values(asked: _Asked, cover: _Cover) -> Sequence[Any]:
-    question, low, high = asked.question, _EPOCH, _END
-    if question.by_event_time:
-        low, high = day_of(question.low or _EPOCH), question.high or _END
-    return question.project_id, asked.scan.columns, list(cover.hours), low, high
-
-
-async def _bounded(connection: Connection, asked: _Asked, cover: _Cover) -> bool:
-    """Whether the columns that the question needs are not too many bytes, which needs no look at them."""
-    bytes_read = await connection.fetchval(
-        f"select coalesce(sum(octet_length(codes) + coalesce(octet_length(texts), 0)), 0){_SEGMENTS}",
-        *_segment_values(asked, cover),
-    )
-    return bool(bytes_read <= MOST_BYTES)
-
-
-async def _segments(
-    connection: Connection, asked: _Asked, cover: _Cover
-) -> AsyncIterator[list[SegmentColumns]]:
-    """The segments that the question touches with the columns it needs, some at a time."""
-    batch: list[SegmentColumns] = []
-    key: tuple[Any, ...] | None = None
-    columns: dict[str, PackedColumn] = {}
-    batch_bytes = 0
-    # All columns of a segment come one after the other.
-    rows = connection.cursor(
-        f"select day, hour, began, part, field, spans, texts, codes{_SEGMENTS}"
-        " order by day, hour, began, part",
-        *_segment_values(asked, cover),
-        prefetch=PREFETCH_COLUMNS,
-    )
-    async for row in rows:
-        if (row_key := (row["day"], row["hour"], row["began"], row["part"])) != key:
-            if batch_bytes > BATCH_BYTES:
-                yield batch
-                batch, batch_bytes = [], 0
-            key = row_key
-            right = cover.hours[row["day"]]
-            hours = right if row["hour"] == WHOLE else [number for number in right if number == row["hour"]]
-            columns = {}
-            if hours:
-                arrived, began = _hours(row["day"]), _hours(row["began"])
-                batch.append(SegmentColumns(row["spans"], arrived, began, hours, columns))
-        column = columns[row["field"]] = PackedColumn(row["texts"], row["codes"])
-        batch_bytes += len(column.codes) + len(column.values or b"")
-    yield batch
-
-
-async def _row_cells(connection: Connection, asked: _Asked, cover: _Cover) -> dict[Key, Cell] | None:
+async def _row_cells(connection: Connection, asked: _Asked, cover: Cover) -> dict[Key, Cell] | None:
     """The cells of the rows that columns do not cover; None where they are too many."""
     question, measure = asked.question, asked.question.measure.name
     where = question.where()
@@ -343,7 +235,7 @@ async def _row_cells(connection: Connection, asked: _Asked, cover: _Cover) -> di
         return None
     cells: dict[Key, Cell] = {}
     for row in rows:
-        bucket_hour = None if row["bucket"] is None else _hours(row["bucket"])
+        bucket_hour = None if row["bucket"] is None else hours_since_epoch(row["bucket"])
         for value in asked.groups_of(row["value"]):
             cells.setdefault((bucket_hour, value), Cell()).add(_row_cell(row, measure))
     return cells
@@ -373,7 +265,7 @@ def _row_cell(row: Any, measure: MeasureName) -> Cell:
     elif measure == "tokens":
         cell.tokens = [None if row[name] is None else int(row[name]) for name in TOKENS]
     elif split is not None and measure in DISTINCT:
-        cell.distinct = DistinctIds({text_hash(split)})
+        cell.distinct = DistinctIds({trace_hash(split) if measure == "traces" else text_hash(split)})
     elif split is not None:
         cell.durations = {int(split): row["n"]}
     return cell

@@ -7,6 +7,7 @@ values, and at most `MOST_KEPT` keys of a project.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -15,7 +16,8 @@ from typing import Any, Final, Literal
 import attrs
 
 from svc.domain.attributes.census import KeyCount, Unfit
-from svc.domain.attributes.conventions import CONVENTION_FIELDS, MOST_KEYS, PREFIX
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, KEY_CHARS, MOST_KEYS, PREFIX
+from svc.domain.attributes.reading import Promoted
 from svc.store.accounts.audit import SYSTEM, Action, record
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.attribute_codes import lock_counter
@@ -25,6 +27,16 @@ MOST_KEPT: Final = 1_000
 _HASH_BYTES: Final = 8
 _LOCK: Final = 0x6174_7472
 
+#: What people may call a field.
+_NAME: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{KEY_CHARS - 1}}}")
+NO_NAME: Final = f"A name is a letter and up to {KEY_CHARS - 1} letters, digits, dots, dashes or underscores."
+#: Where the values of a field lie, by the keys of these tables.
+_TABLES: Final = {
+    "attribute_value": "project_id = $1 and field = $2",
+    "search_value": "project_id = $1 and dataset = 'spans' and field = $2",
+    "trace_cube": "project_id = $1 and field = $2",
+}
+
 KeyState = Literal["seen", "promoted", "hidden"]
 #: What may never be a field.
 NEVER: Final[frozenset[Unfit]] = frozenset({"secret", "person"})
@@ -32,9 +44,10 @@ NEVER: Final[frozenset[Unfit]] = frozenset({"secret", "person"})
 
 @attrs.frozen
 class FieldStates:
-    """What a decoder goes by: promoted keys by project, and hidden fields each with its project."""
+    """What a decoder goes by: promoted keys by project with what their fields are called, and hidden fields
+    each with its project."""
 
-    promoted: Mapping[int, list[str]]
+    promoted: Mapping[int, Promoted]
     hidden: frozenset[tuple[int, str]]
 
 
@@ -53,12 +66,14 @@ class AttributeKeys:
     async def states(self) -> FieldStates:
         """Of all projects."""
         rows = await self.database.fetch(
-            "select project_id, field, state from attribute_key where state <> 'seen' order by 1, 2"
+            "select project_id, field, state, coalesce(called, field) as called from attribute_key"
+            " where state <> 'seen' order by 1, 2"
         )
-        promoted: dict[int, list[str]] = {}
+        promoted: dict[int, dict[str, str]] = {}
         for row in rows:
             if row["state"] == "promoted":
-                promoted.setdefault(row["project_id"], []).append(row["field"].removeprefix(PREFIX))
+                names = promoted.setdefault(row["project_id"], {})
+                names[row["field"].removeprefix(PREFIX)] = row["called"]
         hidden = frozenset((row["project_id"], row["field"]) for row in rows if row["state"] == "hidden")
         return FieldStates(promoted, hidden)
 
@@ -69,6 +84,21 @@ class AttributeKeys:
             reason = await _promote(connection, project_id, field, now)
             if reason is None:
                 await _note(connection, "attribute.promote", project_id, field, actor)
+            return reason
+
+        return await self.database.run(work)
+
+    async def rename(self, project_id: int, field: str, typed: str, actor: str = SYSTEM) -> str | None:
+        """Call the field of a promoted key otherwise: `plan`, or a convention that nothing says so far.
+
+        Its values come along; an empty name gives the key's own back. Returns why not, as the page says it.
+        """
+
+        async def work(connection: Connection) -> str | None:
+            called, reason = await _rename(connection, project_id, field, typed.strip())
+            if reason is None:
+                about: dict[str, Any] = {"called": called}
+                await _note(connection, "attribute.rename", project_id, field, actor, about)
             return reason
 
         return await self.database.run(work)
@@ -85,8 +115,18 @@ class AttributeKeys:
         return await self.database.run(work)
 
 
-async def _note(connection: Connection, action: Action, project_id: int, field: str, actor: str) -> None:
-    await record(connection, action, actor=actor, project_id=project_id, subject=("attribute", field))
+async def _note(
+    connection: Connection,
+    action: Action,
+    project_id: int,
+    field: str,
+    actor: str,
+    details: Mapping[str, Any] | None = None,
+) -> None:
+    subject = ("attribute", field)
+    await record(
+        connection, action, actor=actor, project_id=project_id, subject=subject, details=details or {}
+    )
 
 
 async def _lock(connection: Connection, project_id: int) -> None:
@@ -186,17 +226,53 @@ async def _hide(connection: Connection, project_id: int, field: str, now: dateti
         return False
     # Nobody is giving out one of them.
     await lock_counter(connection, project_id)
-    await connection.execute(
-        "delete from attribute_value where project_id = $1 and field = $2", project_id, field
-    )
-    # Where its values lie, by the keys of these tables.
-    await connection.execute(
-        "delete from search_value where project_id = $1 and dataset = 'spans' and field = $2",
+    called = await connection.fetchval(
+        "select coalesce(called, field) from attribute_key where project_id = $1 and field = $2",
         project_id,
         field,
     )
-    await connection.execute("delete from trace_cube where project_id = $1 and field = $2", project_id, field)
+    for table, of_field in _TABLES.items():
+        await connection.execute(f"delete from {table} where {of_field}", project_id, called)
     return True
+
+
+async def _rename(
+    connection: Connection, project_id: int, field: str, typed: str
+) -> tuple[str | None, str | None]:
+    """What the field is called now, or why not."""
+    if typed and not _NAME.fullmatch(typed):
+        return None, NO_NAME
+    await _lock(connection, project_id)
+    before = await connection.fetchval(
+        "select coalesce(called, field) from attribute_key where project_id = $1 and field = $2"
+        " and state = 'promoted'",
+        project_id,
+        field,
+    )
+    if before is None:
+        return None, "Only attributes that are fields of yours have a name to change."
+    called = field
+    if typed:
+        called = typed if typed in CONVENTION_FIELDS else PREFIX + typed.removeprefix(PREFIX)
+    if called == before:
+        return called, None
+    # Nobody is giving out a value of either.
+    await lock_counter(connection, project_id)
+    if await connection.fetchval(
+        "select exists (select from attribute_value where project_id = $1 and field = $2) or exists"
+        " (select from attribute_key where project_id = $1 and field <> $3 and (field = $2 or called = $2))",
+        *(project_id, called, field),
+    ):
+        return None, f"Something else is called {called} here; choose a name that is free."
+    await connection.execute(
+        "update attribute_key set called = nullif($3, field) where project_id = $1 and field = $2",
+        *(project_id, field, called),
+    )
+    for table, of_field in _TABLES.items():
+        await connection.execute(
+            f"update {table} set field = $3 where {of_field}", project_id, before, called
+        )
+    return called, None
 
 
 async def _set_state(

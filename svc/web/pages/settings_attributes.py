@@ -5,14 +5,17 @@ Reads `svc.store.reads.attributes`; `svc.store.spans.attribute_keys` changes and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
+from protocol.storage import Slow
 from svc.domain.attributes.census import MOST_DISTINCT, PROMOTED_AFTER
 from svc.domain.attributes.conventions import MOST_KEYS, MOST_VALUES, PREFIX
-from svc.store.reads.attributes import AttributeReads
+from svc.store.reads.attributes import AttributeReads, FieldCost
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 
@@ -21,9 +24,10 @@ SHOWN: Final = 100
 
 
 class FieldForm(msgspec.Struct):
-    """The field that is meant, as filters call it."""
+    """The field that is meant, by its key, and what it shall be called."""
 
     field: str = ""
+    name: str = ""
 
 
 async def page(visit: Visit) -> Html:
@@ -32,7 +36,11 @@ async def page(visit: Visit) -> Html:
 
 
 async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
-    fields = await AttributeReads(visit.means.questions).fields(visit.project.id)
+    reads = AttributeReads(visit.means.questions)
+    fields = await reads.fields(visit.project.id)
+    costs: Mapping[str, FieldCost] = {}
+    with suppress(Slow):
+        costs = await reads.costs(visit.project.id)
     active = [field for field in fields if field.state in ("convention", "promoted")]
     others = [field for field in fields if field.state in ("seen", "hidden")]
     context = {
@@ -41,6 +49,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
         "silent": [field for field in active if not field.values and field.state == "convention"],
         "others": others[:SHOWN],
         "all_others": len(others),
+        "costs": costs,
         "prefix": PREFIX,
         "bounds": {
             "spans": PROMOTED_AFTER,
@@ -64,6 +73,15 @@ async def promote(visit: Visit) -> Html | Go:
     return Go(visit.base + "/settings/attributes")
 
 
+async def rename(visit: Visit) -> Html | Go:
+    """Call a field of one's own otherwise; its values come along."""
+    keys, form = AttributeKeys(visit.means.database), visit.form
+    reason = await keys.rename(visit.project.id, form.field, form.name, visit.call.caller.label)
+    if reason is not None:
+        return await _page(visit, BAD_REQUEST.saying(reason))
+    return Go(visit.base + "/settings/attributes")
+
+
 async def hide(visit: Visit) -> Html | Go:
     """No field any more; its values are deleted."""
     keys, actor = AttributeKeys(visit.means.database), visit.call.caller.label
@@ -77,5 +95,6 @@ _SETTINGS: Final = PROJECT + "/settings/attributes"
 PAGES: Final = (
     PageRoute("GET", _SETTINGS, "ORG_VIEW", page),
     PageRoute("POST", _SETTINGS + "/promote", "ORG_MANAGE", promote, form=FieldForm),
+    PageRoute("POST", _SETTINGS + "/rename", "ORG_MANAGE", rename, form=FieldForm),
     PageRoute("POST", _SETTINGS + "/hide", "ORG_MANAGE", hide, form=FieldForm),
 )

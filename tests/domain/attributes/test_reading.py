@@ -75,9 +75,23 @@ def test_a_tool_is_the_one_that_the_span_calls_in_any_dialect() -> None:
     assert "tool" not in fields(asks)
 
 
+def own_names(*keys: str) -> dict[str, str]:
+    """Promoted keys, each called as it is."""
+    return {key: f"attr.{key}" for key in keys}
+
+
+def test_a_key_counts_under_what_people_call_it_and_behind_the_spellings_of_a_convention() -> None:
+    reader = AttributeReader()
+    reader.adopt({1: {"shop.tier": "attr.tier", "acme.account": "tenant"}})
+    assert fields({"shop.tier": "gold", "acme.account": "a"}, reader=reader) == {
+        "attr.tier": ["gold"], "tenant": ["a"],
+    }  # fmt: skip
+    assert fields({"tenant.id": "b", "acme.account": "a"}, reader=reader) == {"tenant": ["b"]}
+
+
 def test_metadata_of_any_client_is_one_key_once_it_is_promoted() -> None:
     reader = AttributeReader()
-    reader.adopt({1: ["metadata.plan", "shop.tier"]})
+    reader.adopt({1: own_names("metadata.plan", "shop.tier")})
     for key in (prefix + "plan" for prefix in METADATA):
         assert fields({key: "gold"}, reader=reader) == {"attr.metadata.plan": ["gold"]}
     whole = {"metadata": json.dumps({"plan": "gold", "tenant_id": "acme", "deep": {"a": 1}})}
@@ -92,7 +106,7 @@ def test_what_is_promoted_counts_for_spans_of_a_resource_that_came_before() -> N
     span = wire({"shop.tier": "a"}, resource={"service.name": "shop", "shop.zone": "b"})
     row = map_span(span, BOOK)
     assert reader.pairs(1, span, row) == ("service", "shop")
-    reader.adopt({1: ["shop.tier", "shop.zone"]})
+    reader.adopt({1: own_names("shop.tier", "shop.zone")})
     assert by_field(reader.pairs(1, span, row)) == {
         "service": ["shop"], "attr.shop.tier": ["a"], "attr.shop.zone": ["b"],
     }  # fmt: skip
@@ -103,7 +117,7 @@ def test_values_are_cut_and_so_many_of_a_span_at_most() -> None:
     assert len(fields({"tag.tags": [f"t{n}" for n in range(100)]})["tag"]) == MOST_OF_ONE
     reader = AttributeReader()
     names = [f"k{n}" for n in range(64)]
-    reader.adopt({1: names})
+    reader.adopt({1: own_names(*names)})
     pairs = fields(dict.fromkeys(names, "x"), reader=reader)
     assert sum(map(len, pairs.values())) == MOST_TOGETHER
 

@@ -20,7 +20,7 @@ from svc.domain.columns.encoding import (
     COST_REST,
     DURATION,
     MOST,
-    NUMBERS,
+    TEXTS,
     TOKENS,
     TRACE,
     UNPRICED,
@@ -32,6 +32,7 @@ from svc.domain.columns.encoding import (
 )
 from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.domain.columns.scanning import scan
+from svc.domain.columns.summing import summed
 from svc.domain.columns.totals import COUNTED_IDS, Cell, DistinctIds, Key
 from svc.domain.measures import MEASURES, MeasureName
 
@@ -48,10 +49,11 @@ spans = st.lists(
             "status": st.sampled_from(["ok", "error"]),
             "user_id": texts,
             "facets": st.one_of(st.none(), st.text("abc", min_size=1, max_size=3)),
-            TRACE: st.sampled_from(["00", "01", "02"]),
+            TRACE: st.sampled_from([f"{number:016x}" for number in (0, 1, 2**64 - 1)]),
             ARRIVED: st.integers(0, 23),
             BEGAN: st.integers(0, 23),
             DURATION: st.one_of(st.none(), st.integers(0, 1500)),
+            "model_id": st.sampled_from([None, "small", "large"]),
             COST: numbers,
             COST_REST: st.integers(0, 10**12 - 1),
             UNPRICED: st.integers(0, 1),
@@ -71,6 +73,20 @@ def segment_of(
     segment.extend(len(rows), [[row.get(name) for row in rows] for name in COLUMNS])
     columns = {name: column for name, column in segment.packed() if name in names}
     return SegmentColumns(len(rows), NEXT_DAY, DAY, hours, columns)
+
+
+def summed_segment_of(
+    rows: Sequence[Mapping[str, Any]], levels: Sequence[int], names: Sequence[str], hours: Sequence[int]
+) -> SegmentColumns | None:
+    """The same spans added up, by one selection after the other; None where they cannot be held."""
+    segment: Segment | None = Segment()
+    segment.extend(len(rows), [[row.get(name) for row in rows] for name in COLUMNS])
+    for level in levels:
+        segment = summed(segment, level, None)
+        if segment is None:
+            return None
+    columns = {name: column for name, column in segment.packed() if name in names}
+    return SegmentColumns(segment.rows, NEXT_DAY, DAY, hours, columns)
 
 
 @given(st.lists(st.integers(0, MOST + 1), min_size=1, max_size=200))
@@ -130,7 +146,8 @@ def plain_cell(row: Mapping[str, Any], measure: MeasureName) -> Cell:
         case "traces" | "sessions" | "users":
             name = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}[measure]
             if row.get(name) is not None:
-                cell.distinct = DistinctIds({totals.text_hash(row[name])})
+                hashed = totals.trace_hash if name == TRACE else totals.text_hash
+                cell.distinct = DistinctIds({hashed(row[name])})
         case _:
             pass
     return cell
@@ -145,9 +162,10 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
     first = DAY if by_event_time else NEXT_DAY
     low = data.draw(st.integers(first - 2, first + 25))
     high = data.draw(st.integers(low, first + 30))
-    group = data.draw(st.sampled_from([None, "kind", "facets"]))
+    group = data.draw(st.sampled_from([None, "kind", "model_id", "facets"]))
     tested = data.draw(st.sampled_from([None, "name", "status", "facets"]))
-    hours = sorted(data.draw(st.sets(st.integers(0, 23), min_size=1)))
+    all_hours = st.just(set(range(24)))
+    hours = sorted(data.draw(st.one_of(all_hours, st.sets(st.integers(0, 23), min_size=1))))
     starts = data.draw(st.sampled_from([[], list(range(low, high)), [first - 24, first, first + 24]]))
     question = Scan(
         measure=measure,
@@ -163,7 +181,21 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
         else lambda value: (value,),
     )
     cells: dict[Key, Cell] = {}
-    scan([segment_of(rows, question.columns, hours) for rows in segments], question, cells)
+    # Any of the segments may be added up.
+    known = question.levels
+    if question.of_whole_days and not (len(hours) == 24 and low <= first and first + 24 <= high):
+        # Sums without hours are asked of whole days alone.
+        known = []
+    selections = [data.draw(st.sampled_from([[], *([level] for level in known), known])) for _ in segments]
+    scan(
+        [
+            (levels and summed_segment_of(rows, levels, question.summed_columns, hours))
+            or segment_of(rows, question.columns, hours)
+            for rows, levels in zip(segments, selections, strict=True)
+        ],
+        question,
+        cells,
+    )
     every = [
         row | {COST_REST: 0 if row[COST] is None else row[COST_REST]} for rows in segments for row in rows
     ]
@@ -184,8 +216,9 @@ def test_sums_beyond_what_a_float_holds_are_exact() -> None:
 
 def test_numbers_are_columns_without_a_dictionary() -> None:
     segment = Segment()
-    segment.extend(1, [[0] if name in NUMBERS else ["text"] for name in COLUMNS])
-    assert {name for name, column in segment.packed() if column.values is None} == set(NUMBERS)
+    segment.extend(1, [["text"] if name in {*TEXTS, TRACE} else [0] for name in COLUMNS])
+    numbers_alone = {name for name, column in segment.packed() if column.values is None}
+    assert numbers_alone == set(COLUMNS) - {*TEXTS, TRACE}
 
 
 @pytest.fixture

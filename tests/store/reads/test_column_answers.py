@@ -15,12 +15,12 @@ from svc.domain.columns.totals import bin_middle_ms
 from svc.domain.datasets import SPANS
 from svc.domain.measures import MEASURES
 from svc.store.accounts.projects import ProjectStore
-from svc.store.aggregates import span_columns
+from svc.store.aggregates import span_columns, span_sums
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads import column_answers, grouped
+from svc.store.reads import column_answers, column_segments, grouped
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import ask
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
@@ -42,7 +42,10 @@ FILTERS: tuple[Mapping[str, Any], ...] = (
 
 @pytest.fixture(autouse=True)
 def every_answer_tries_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_answers, "FEW_SPANS", 1)
+    monkeypatch.setattr(column_segments, "FEW_SPANS", 1)
+    # However few spans are alike.
+    monkeypatch.setattr(span_columns, "FEW_SPANS", 1)
+    monkeypatch.setattr(span_sums, "FEWER", 1)
 
 
 async def send(store: Database, dice: random.Random, spans: int, days: int, until: datetime = NOW) -> None:
@@ -284,8 +287,83 @@ async def test_too_much_for_one_answer_is_left_to_the_rows(
     await build(sent, NOW + DAY)
     for bound in ("MOST_BYTES", "MOST_PARTS"):
         with monkeypatch.context() as patch:
-            patch.setattr(column_answers, bound, 0)
+            patch.setattr(column_segments if bound == "MOST_BYTES" else column_answers, bound, 0)
             await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"})
+
+
+async def test_days_that_are_added_up_answer_from_their_sums_alone(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await build(sent, NOW + DAY)
+    states = await fetch(sent, "select summed from span_column_day")
+    assert {row["summed"] for row in states} == {0b11111}
+    # What only the columns of each span know is lost, and nothing of it is asked.
+    await fetch(sent, "delete from span_column where hour = -1")
+    low, high = NOW - 2 * DAY - timedelta(minutes=13), NOW - timedelta(minutes=17)
+    for measure in ("count", "errors", "error_rate", "cost", "tokens"):
+        for by in ("created_at", "started_at"):
+            for filters in ({}, {"status": "error"}, {"environment": "production", "kind": "llm"}):
+                question = ask(1, SPANS.name, (low, high), filters, by=by, measure=measure)
+                for field in ("model_id", "name", "tag"):
+                    mine = await QueryStore(sent).timeseries(question, "hour", field, 50)
+                    async with rows_alone(monkeypatch):
+                        assert await QueryStore(sent).timeseries(question, "hour", field, 50) == mine
+
+
+async def test_percentiles_of_whole_days_come_from_their_sums_alone(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await build(sent, NOW + DAY)
+    await fetch(sent, "delete from span_column where hour = -1")
+    midnight = NOW.replace(hour=0)
+    for by in ("created_at", "started_at"):
+        for filters in ({}, {"status": "error"}, {"kind": "llm", "name": "n1"}):
+            question = ask(
+                1, SPANS.name, (midnight - 2 * DAY, midnight), filters, by=by, measure="duration_p95"
+            )
+            for field in ("kind", "call_site_id"):
+                mine = await QueryStore(sent).timeseries(question, "day", field, 50)
+                async with rows_alone(monkeypatch):
+                    theirs = await QueryStore(sent).timeseries(question, "day", field, 50)
+                assert alike(mine, theirs)
+
+
+async def test_spans_that_are_hardly_alike_are_not_added_up(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_sums, "FEWER", 4)
+    await build(sent, NOW + DAY)
+    assert {row["summed"] for row in await fetch(sent, "select summed from span_column_day")} == {0}
+    assert await fetch(sent, "select from span_column where hour < -1") == []
+    # Nor looked at again for nothing.
+    writes = await fetch(sent, "select xmin::text as version from span_column_day order by day")
+    await build(sent, NOW + DAY + 3 * QUIET)
+    assert await fetch(sent, "select xmin::text as version from span_column_day order by day") == writes
+
+
+async def test_days_of_a_release_before_are_added_up(sent: Database) -> None:
+    await build(sent, NOW + DAY)
+    sums = "select * from span_column where hour < -1 order by project_id, field, day, hour, began, part"
+    mine = await fetch(sent, sums)
+    assert mine
+    await fetch(sent, "delete from span_column where hour < -1")
+    await fetch(sent, "update span_column_day set summed = null")
+    await build(sent, NOW + DAY)
+    assert await fetch(sent, sums) == mine
+
+
+async def test_sums_that_no_column_can_hold_are_read_from_the_columns_of_each_span(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fetch(sent, "update span set total_cost = 8e6, cost_source = 'reported' where kind = 'llm'")
+    await build(sent, NOW + DAY)
+    assert {row["hours"] for row in await fetch(sent, "select hours from span_column_day")} == {ALL_HOURS}
+    # Durations are summed all the same.
+    assert 0b11000 in {row["summed"] for row in await fetch(sent, "select summed from span_column_day")}
+    question = ask(1, SPANS.name, (NOW - 9 * DAY, NOW + DAY), {}, by="started_at", measure="cost")
+    mine = await QueryStore(sent).facets(question, "kind", 50)
+    async with rows_alone(monkeypatch):
+        assert await QueryStore(sent).facets(question, "kind", 50) == mine
 
 
 async def test_two_projects_never_share_columns(sent: Database) -> None:

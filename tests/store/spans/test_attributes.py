@@ -10,14 +10,20 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.otlp.reading import WireSpan
+from protocol.refusals import Refused
 from svc.domain.attributes.census import PROMOTED_AFTER, KeyCensus
 from svc.domain.attributes.conventions import MOST_KEYS
+from svc.domain.intake import StoredSpan
 from svc.ingest.attributes import AttributeExchange
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database
+from svc.store.reads.attributes import AttributeReads, promoted_fields
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import ask
 from svc.store.spans import attribute_codes, attribute_keys
 from svc.store.spans.attribute_codes import AttributeCodes, character
-from svc.store.spans.attribute_keys import AttributeKeys
+from svc.store.spans.attribute_keys import NO_NAME, AttributeKeys
 from tests.domain import mapped, wire
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
@@ -172,8 +178,91 @@ async def test_secrets_and_persons_are_never_fields_and_others_only_by_hand(stor
     assert await keys.promote(PROJECT, "attr.shop.contact_email", LATER) == never
     assert await keys.promote(PROJECT, "attr.nobody.said", LATER) == "No span has this attribute."
     assert await keys.promote(PROJECT, "attr.order.ref", LATER) is None
-    assert (await keys.states()).promoted == {PROJECT: ["order.ref"]}
+    assert (await keys.states()).promoted == {PROJECT: {"order.ref": "attr.order.ref"}}
     assert not await keys.hide(PROJECT, "attr.nobody.said", LATER)
+
+
+async def test_a_renamed_field_has_its_values_and_those_to_come_under_its_new_name(store: Database) -> None:
+    spans = store_of(store)
+    exchange = AttributeExchange(codes=spans.codes)
+    for _ in range(3):
+        noted(exchange.census, "shop.tier", "gold", "silver")
+        await exchange.exchange(store, LATER)
+    span = wire({"shop.tier": "gold"})
+    await ProjectStore(store).make_default()
+    before = stored(exchange, span, 1)
+    await spans.write([before])
+    keys = AttributeKeys(store)
+    assert await keys.rename(PROJECT, "attr.shop.tier", " plan ") is None
+    await exchange.exchange(store, LATER)
+    after = stored(exchange, span, 2)
+    assert after.row.attributes == ("attr.plan", "gold")
+    await spans.write([after])
+    assert after.row.facets == before.row.facets
+    reads = AttributeReads(store)
+    assert await reads.names(PROJECT) == ["attr.plan"]
+    assert await promoted_fields(store, PROJECT) == ["attr.plan"]
+    question = ask(PROJECT, "spans", (None, None), {"attr.plan": "gold"})
+    assert (await QueryStore(store).count(question))["count"] == 2
+    with pytest.raises(Refused, match=r"'attr.shop.tier' is called 'attr.plan' in this project"):
+        await QueryStore(store).count(ask(PROJECT, "spans", (None, None), {"attr.shop.tier": "gold"}))
+    # Back again, and hidden: nothing is left behind under either name.
+    assert await keys.rename(PROJECT, "attr.shop.tier", "tenant") is None
+    assert await reads.names(PROJECT) == ["tenant"]
+    assert await keys.rename(PROJECT, "attr.shop.tier", "") is None
+    assert await reads.names(PROJECT) == ["attr.shop.tier"]
+    assert await keys.rename(PROJECT, "attr.shop.tier", "plan") is None
+    assert await keys.hide(PROJECT, "attr.shop.tier", LATER)
+    assert await reads.names(PROJECT) == []
+
+
+def stored(exchange: AttributeExchange, span: WireSpan, number: int) -> StoredSpan:
+    """A span as a decoder hands it to the writer."""
+    (row,) = rows(one(number), project=PROJECT)
+    row.row.attributes = exchange.reader.pairs(PROJECT, span, mapped())
+    return row
+
+
+async def test_a_name_is_plain_and_belongs_to_one_field(store: Database) -> None:
+    await ProjectStore(store).make_default()
+    keys, census = AttributeKeys(store), KeyCensus()
+    for _ in range(3):
+        noted(census, "shop.tier", "gold", "silver")
+        noted(census, "shop.zone", "north", "south")
+        noted(census, "order.ref", "1", "2")
+        await keys.add(census.take(), LATER)
+    for field in ("attr.shop.tier", "attr.shop.zone"):
+        assert await keys.promote(PROJECT, field, LATER) is None
+    await store_of(store).write(shop(1, "prod", **{"tenant.id": "acme"}))
+    for typed in ("two words", "1st", "x" * 101, "naïve", "attr.'; drop"):
+        assert await keys.rename(PROJECT, "attr.shop.tier", typed) == NO_NAME
+    for typed, called in (
+        ("shop.zone", "attr.shop.zone"),
+        ("attr.order.ref", "attr.order.ref"),
+        ("tenant", "tenant"),
+    ):
+        refusal = f"Something else is called {called} here; choose a name that is free."
+        assert await keys.rename(PROJECT, "attr.shop.tier", typed) == refusal
+    assert await keys.rename(PROJECT, "attr.shop.zone", "zone") is None
+    assert await keys.rename(PROJECT, "attr.shop.tier", "zone") == (
+        "Something else is called attr.zone here; choose a name that is free."
+    )
+    no_field = "Only attributes that are fields of yours have a name to change."
+    for field in ("attr.order.ref", "tenant", "attr.nobody.said"):
+        assert await keys.rename(PROJECT, field, "mine") == no_field
+
+
+async def test_what_a_field_costs_is_what_its_values_take(store: Database) -> None:
+    await ProjectStore(store).make_default()
+    spans = store_of(store)
+    await spans.write(rows(one(1, attributes={"tenant.id": "acme"})))
+    for number in range(200):
+        await spans.write(rows(one(number + 2, attributes={"env": f"e{number}"})))
+    costs = await AttributeReads(store).costs(PROJECT)
+    assert costs.keys() == {"tenant", "environment"}
+    assert costs["environment"].disk_bytes > 100 * costs["tenant"].disk_bytes
+    # The first characters take one byte, those behind them two.
+    assert (costs["tenant"].span_bytes, costs["environment"].span_bytes) == (1, 2)
 
 
 async def test_what_a_person_hid_is_not_promoted_again(store: Database) -> None:
