@@ -30,10 +30,10 @@ _OPEN: Final = re2.compile(
 
 def claim_in(answer: str) -> str | None:
     """The words of the first claim; None for an answer without one."""
-    said = answer[:_READ_CHARS].replace("’", "'")
+    text = answer[:_READ_CHARS].replace("’", "'")
     position = 0
-    while (match := _CLAIM.search(said, position)) is not None:
-        if not _OPEN.search(said[max(match.start() - 12, 0) : match.start()]):
+    while (match := _CLAIM.search(text, position)) is not None:
+        if not _OPEN.search(text[max(match.start() - 12, 0) : match.start()]):
             words = match[1] or match[2]
             return f'"{words.lower()}"'
         position = match.end()

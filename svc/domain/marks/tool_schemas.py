@@ -165,10 +165,10 @@ class _Weakening:
             rules["items"] = self.of(items, depth - 1, within)
         # Without the patterns it would forbid what they allow.
         if "patternProperties" not in schema:
-            if (more := schema.get("additionalProperties")) is False:
+            if (additional := schema.get("additionalProperties")) is False:
                 rules["additionalProperties"] = False
-            elif type(more) is dict:
-                rules["additionalProperties"] = self.of(more, depth - 1, within)
+            elif type(additional) is dict:
+                rules["additionalProperties"] = self.of(additional, depth - 1, within)
         for key, weaker_key in () if nullable else _COMBINED:
             parts = schema.get(key)
             if type(parts) is list and parts and weaker_key not in rules:
@@ -220,13 +220,13 @@ def _was_removed(value: Any) -> bool:
 
 def _words(error: jsonschema_rs.ValidationError) -> str:
     kind = error.kind
-    place = ".".join(str(part) for part in error.instance_path)
-    where = _quoted(place) if place else "the whole"
+    path = ".".join(str(part) for part in error.instance_path)
+    where = _quoted(path) if path else "the whole"
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
-        return f"{_quoted(f'{place}.{kind.property}' if place else kind.property)} is required and missing"
+        return f"{_quoted(f'{path}.{kind.property}' if path else kind.property)} is required and missing"
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
         name = str(kind.unexpected[0])
-        return f"{_quoted(f'{place}.{name}' if place else name)} is no property of the tool"
+        return f"{_quoted(f'{path}.{name}' if path else name)} is no property of the tool"
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Type):
         return f"{where} has the wrong type"
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Enum):
