@@ -47,13 +47,16 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observati
     subject = site(trace.call_site_id)
     for name in _possible(calls):
         stated = [mark for mark in marks if mark.name == name]
+        if not stated:
+            yield Observation(MARK_MEASURES[name], subject, slot)
+            continue
         yield Observation(
             MARK_MEASURES[name],
             subject,
             slot,
-            failed=bool(stated),
+            failed=True,
             witnesses=_witnesses(stated),
-            signature=(identifier(stated[0].detail) or None) if stated else None,
+            signature=identifier(stated[0].detail) or None,
         )
 
 

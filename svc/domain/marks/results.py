@@ -73,7 +73,8 @@ def http_error_in(result: str) -> str | None:
         return None
     if result[:1] not in ("{", "["):
         return _in_text(result)
-    if not _HINT.search(result):
+    # Two plain searches, which nearly every result ends at, take a tenth of the pattern.
+    if ("tatus" not in result and '"text"' not in result and result[0] == "{") or not _HINT.search(result):
         return None
     opened = decoded(result)
     return _in_text(result) if opened is None else _in_object(opened)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
@@ -18,8 +17,8 @@ from svc.domain.messages import parts, text_of, unwrapped
 from svc.domain.values import decoded, text
 
 
-@attrs.frozen(eq=False)
-class AskedCall:
+# A struct: one for each call that a model asks for.
+class AskedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A tool call inside an answer: the tool's name, its arguments as canonical text, and the id of the call;
     None for what is unknown.
     """
