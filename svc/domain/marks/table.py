@@ -73,6 +73,12 @@ class TraceMark:
         return f"{kind.sentence.removesuffix('.')}: {self.detail}." if self.detail else kind.sentence
 
 
+def detail_of(name: MarkName, sentence: str) -> str:
+    """What is special about a mark, from its sentence; nothing where that is the sentence of its kind."""
+    start = MARKS[name].sentence.removesuffix(".") + ": "
+    return sentence.removeprefix(start).removesuffix(".") if sentence.startswith(start) else ""
+
+
 MARKS: Final[Mapping[MarkName, MarkKind]] = {
     kind.name: kind
     for kind in (
