@@ -45,6 +45,25 @@ class RetentionShown(msgspec.Struct):
     effective: RetentionTerms
 
 
+#: Rules of one project, and how long their values may be.
+RULES_MAX = 20
+VALUE_MAX = 500
+
+
+class RetentionRuleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Traces with a span that has this value of an attribute field are kept for so many days only."""
+
+    field: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+    value: Annotated[str, Meta(min_length=1, max_length=VALUE_MAX)]
+    days: Annotated[int, Meta(ge=1, le=DAYS_MAX)]
+
+
+class RetentionRules(msgspec.Struct, forbid_unknown_fields=True):
+    """All rules of a project at once, each of another field and value."""
+
+    rules: Annotated[list[RetentionRuleBody], Meta(max_length=RULES_MAX)]
+
+
 class TaxonomyCounts(msgspec.Struct):
     """How many entries of each kind the taxonomy has now."""
 

@@ -12,11 +12,13 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Final
 
+import attrs
+
 from protocol.operator import OperatorError
 from protocol.storage import Freed
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
-from svc.domain.quantities import size
+from svc.domain.quantities import counted, size
 from svc.store.retention.sweep import RetentionStore
 from svc.wiring.keeping import default_terms
 from svc.wiring.open_store import open_store
@@ -58,6 +60,7 @@ async def _show(retention: RetentionStore, settings: Settings, *, as_json: bool)
                 "project": f"{project.org_slug}/{project.slug}",
                 "traces_days": project.terms.traces,
                 "detections_days": project.terms.detections,
+                "rules": [attrs.asdict(rule) for rule in project.rules],
                 "is_default": project.override.traces is None and project.override.detections is None,
             }
             for project in await retention.projects()
@@ -73,6 +76,8 @@ async def _show(retention: RetentionStore, settings: Settings, *, as_json: bool)
             f"{project.org_slug}/{project.slug}: traces {_term(project.terms.traces, own.traces)}, "
             f"detections {_term(project.terms.detections, own.detections)}"
         )
+        for rule in project.rules:
+            print(f"  traces with {rule.field} {rule.value}: {counted(rule.days, 'day')}")
     for row in await retention.sizes():
         span = f", {row['oldest']} to {row['newest']}" if row["days"] else ""
         print(f"{row['table']}: {row['days']} days{span}, {size(row['bytes'])}")

@@ -38,6 +38,15 @@ class Override:
 
 
 @attrs.frozen
+class RetentionRule:
+    """Traces with a span that has this value of an attribute field are kept for so many days only."""
+
+    field: str
+    value: str
+    days: int
+
+
+@attrs.frozen
 class Cutoffs:
     """Midnights before which data has expired; None where it never does. `payloads` is never earlier."""
 

@@ -42,6 +42,7 @@ class Story:
     failing: bool = False
     took_s: float = 2.0
     tokens: int = 900
+    tag: str | None = None
 
     @property
     def trace_id(self) -> bytes:
@@ -54,6 +55,8 @@ Plant = Callable[[Story], None]
 def _spans(story: Story) -> list[Any]:
     second = timedelta(seconds=1)
     who = {"user.id": story.user, "session.id": f"s{story.number // 3}", "tenant.id": story.tenant}
+    if story.tag is not None:
+        who["tag.tags"] = story.tag
     chat = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",

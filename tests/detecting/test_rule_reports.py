@@ -20,7 +20,7 @@ from svc.store.detection.rca.cohorts import CohortStore
 from svc.store.postgres.database import Database
 from tests.detecting.planted import Story, case_of, fill
 from tests.store.detection.detecting import LATER, opened, seen
-from tests.store.spans.test_writing import NOW
+from tests.store.spans.test_writing import NOW, fetch
 
 
 def analyst(store: Database, counts: Counter[str] | None = None) -> CaseAnalyst:
@@ -53,7 +53,7 @@ async def test_a_tool_that_fails_for_one_tenant_is_told_with_its_traces(store: D
     report = await told(store, await case_of(store, stories, "tool_error_rate", "tool:search"))
     assert report["verdict"] == "behavior_change"
     assert "`acme` holds" in report["summary"]
-    assert check(report, "who.tenant.id")["assessment"] == "explains"
+    assert check(report, "who.tenant")["assessment"] == "explains"
     assert check(report, "definition.prompt")["assessment"] == "ruled_out"
     assert check(report, "who.session_turn")["assessment"] == "ruled_out"
     assert check(report, "who.message_size")["assessment"] == "ruled_out"
@@ -62,6 +62,23 @@ async def test_a_tool_that_fails_for_one_tenant_is_told_with_its_traces(store: D
     acme = {story.trace_id.hex() for story in stories if story.failing and story.tenant == "acme"}
     assert first
     assert set(first) <= acme
+
+
+async def test_a_field_that_tells_them_apart_is_named_when_payloads_are_gone_too(store: Database) -> None:
+    def plant(story: Story) -> None:
+        story.tag = story.dice.choice(("beta", "stable", "stable"))
+        bad = story.after and story.tag == "beta"
+        story.failing = story.dice.random() < (0.7 if bad else 0.03)
+
+    stories = await fill(store, plant)
+    case = await case_of(store, stories, "tool_error_rate", "tool:search")
+    await fetch(store, "delete from span_payload")
+    report = await told(store, case)
+    assert report["verdict"] == "behavior_change"
+    assert "`beta` holds" in report["summary"]
+    assert check(report, "who.tag")["assessment"] == "explains"
+    assert check(report, "who.tenant")["assessment"] == "ruled_out"
+    assert check(report, "release.environment")["assessment"] == "ruled_out"
 
 
 async def test_a_release_that_fails_on_a_part_of_the_traffic_is_told_as_the_reason(store: Database) -> None:

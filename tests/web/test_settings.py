@@ -220,3 +220,27 @@ async def test_prices_name_what_has_none(store: Database, owner: Visitor) -> Non
     assert heading(seen) == "1 model has no price"
     assert "<b>house-llm</b>" in seen.text
     assert "$2.50" in seen.text
+
+
+RULES = BASE + "/settings/project/rules"
+
+
+async def test_rules_of_retention_are_added_changed_and_removed(store: Database, owner: Visitor) -> None:
+    empty = await owner.get(RULES)
+    assert heading(empty) == "All traces are kept for 90 days"
+    assert "No span has an attribute yet" in empty.text
+    resource = {"service.name": "shop", "deployment.environment": "development"}
+    await store_of(store).write(rows(one(1), resource=resource))
+    rule = {"field": "environment", "value": " development ", "days": "7"}
+    assert (await owner.post(RULES + "/add", rule)).status == 303
+    assert (await owner.post(RULES + "/add", rule | {"days": "9"})).status == 303
+    seen = await owner.get(RULES)
+    assert heading(seen) == "1 kind of traces goes earlier"
+    assert '<td>development</td><td class="num">9 days</td>' in seen.text
+    refused = await owner.post(RULES + "/add", rule | {"days": "soon", "value": "other"})
+    assert refused.status == 400
+    assert 'value="soon"' in refused.text
+    assert (
+        await owner.post(RULES + "/remove", {"field": "environment", "value": "development"})
+    ).status == 303
+    assert heading(await owner.get(RULES)) == "All traces are kept for 90 days"

@@ -39,7 +39,7 @@ TEXTS: Final = (
 #: The hour of the day in which a span arrived, and in which it began.
 ARRIVED: Final = "arrived"
 BEGAN: Final = "began"
-#: Half of the id of its trace, as a text of eight characters: enough to tell traces apart.
+#: Half of the id of its trace, as a text of sixteen digits: enough to tell traces apart.
 TRACE: Final = "trace"
 #: Bin of its duration on the axis below.
 DURATION: Final = "duration"
@@ -60,11 +60,29 @@ COLUMNS: Final = (*TEXTS, TRACE, ARRIVED, BEGAN, DURATION, COST, COST_REST, UNPR
 COUNTED: Final = "counted"
 PRICED: Final = "priced"
 SUMS: Final = (COUNTED, COST, COST_REST, PRICED, UNPRICED, *TOKENS)
-#: The fields that summed segments keep, beside both hours: the fewer, the fewer rows.
-SUMMED_FIELDS: Final = (
-    tuple(name for name in TEXTS if name not in ("session_id", "user_id")),
-    tuple(name for name in TEXTS if name not in ("session_id", "user_id", "facets")),
-    tuple(name for name in TEXTS if name not in ("session_id", "user_id", "facets", "name", "call_site_id")),
+
+
+@attrs.frozen
+class Selection:
+    """What the rows of a summed segment keep apart: fields, `keys` of numbers; and what they add up."""
+
+    fields: tuple[str, ...]
+    keys: tuple[str, ...]
+    sums: tuple[str, ...]
+
+
+def _without(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in TEXTS if name not in ("session_id", "user_id", *names))
+
+
+#: The sums that a day may have. By hour, with fewer and fewer fields and so fewer rows; and durations of a
+#: whole day, which by hour would be as many rows as spans.
+SELECTIONS: Final = (
+    Selection(_without(), (ARRIVED, BEGAN), SUMS),
+    Selection(_without("facets"), (ARRIVED, BEGAN), SUMS),
+    Selection(_without("facets", "name", "call_site_id"), (ARRIVED, BEGAN), SUMS),
+    Selection(_without("facets", "cost_source", "usage_repeats"), (DURATION,), (COUNTED,)),
+    Selection(("kind", "name", "status", "call_site_id"), (DURATION,), (COUNTED,)),
 )
 
 #: Digits of a cost behind the point: those of the first number, and those of both.
@@ -150,8 +168,13 @@ def pack_numbers(numbers: array[int]) -> bytes:
 
 def unpack_texts(column: PackedColumn) -> list[str | None]:
     """The dictionary of a column of texts."""
+    return msgspec.msgpack.decode(unpack_plain(column), type=list[str | None])
+
+
+def unpack_plain(column: PackedColumn) -> bytes:
+    """The dictionary of a column of texts, as MessagePack has it."""
     assert column.values is not None
-    return msgspec.msgpack.decode(_decompressed(column.values), type=list[str | None])
+    return _decompressed(column.values)
 
 
 def unpack_bytes(column: PackedColumn) -> tuple[bytes, int] | int:
@@ -168,21 +191,21 @@ class Segment:
 
     names: Sequence[str] = COLUMNS
     rows: int = 0
-    _columns: dict[str, TextColumn | NumberColumn] = attrs.field(init=False)
+    columns: dict[str, TextColumn | NumberColumn] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         texts = {*TEXTS, TRACE}
-        self._columns = {name: TextColumn() if name in texts else NumberColumn() for name in self.names}
+        self.columns = {name: TextColumn() if name in texts else NumberColumn() for name in self.names}
 
     def extend(self, rows: int, values: Sequence[Sequence[object]]) -> None:
         """Add so many rows; `values` holds a sequence for each of `names`."""
-        for column, batch in zip(self._columns.values(), values, strict=True):
+        for column, batch in zip(self.columns.values(), values, strict=True):
             column.extend(batch)  # type: ignore[arg-type]  # texts or numbers, as the column's name says
         self.rows += rows
 
     def packed(self) -> Iterable[tuple[str, PackedColumn]]:
         """Each column by its name, packed when it is asked for."""
-        for name, column in self._columns.items():
+        for name, column in self.columns.items():
             yield name, column.packed()
 
 

@@ -18,7 +18,7 @@ from svc.domain.columns.encoding import (
     COUNTED,
     DURATION,
     PRICED,
-    SUMMED_FIELDS,
+    SELECTIONS,
     TOKENS,
     TRACE,
     UNPRICED,
@@ -31,6 +31,8 @@ DISTINCT: Final[Mapping[MeasureName, str]] = {"traces": TRACE, "sessions": "sess
 
 #: Measures that add up from sums.
 _SUMMED: Final[frozenset[MeasureName]] = frozenset({"count", "errors", "error_rate", "cost", "tokens"})
+DURATIONS: Final[frozenset[MeasureName]] = frozenset({"duration_p50", "duration_p95", "duration_p99"})
+_DAY_HOURS: Final = 24
 
 
 @attrs.frozen
@@ -76,15 +78,25 @@ class Scan:
         """Those of summed segments that serve as well."""
         if self.measure == "cost":
             return self._with((COUNTED, COST, COST_REST, PRICED, UNPRICED))
-        return self._with((COUNTED, *_measured(self.measure)))
+        names = self._with((COUNTED, *_measured(self.measure)))
+        return [name for name in names if name not in (ARRIVED, BEGAN)] if self.of_whole_days else names
 
     @property
     def levels(self) -> list[int]:
-        """The places in `SUMMED_FIELDS` whose segments know the answer, in order."""
-        if self.measure not in _SUMMED:
-            return []
+        """The places in `SELECTIONS` whose segments know the answer, in order."""
         fields = {*self.filters, *([] if self.group is None else [self.group])}
-        return [level for level, kept in enumerate(SUMMED_FIELDS) if fields <= set(kept)]
+        return [
+            level
+            for level, kept in enumerate(SELECTIONS)
+            if fields <= set(kept.fields)
+            and (self.of_whole_days if DURATION in kept.keys else self.measure in _SUMMED)
+        ]
+
+    @property
+    def of_whole_days(self) -> bool:
+        """Whether sums of whole days serve, where a day is in the range as a whole."""
+        # Hours since 1970, so that each day begins with a multiple of 24.
+        return self.measure in DURATIONS and all(start % _DAY_HOURS == 0 for start in self.starts)
 
     def _with(self, measured: Sequence[str]) -> list[str]:
         names = {ARRIVED, *self.filters, *measured}

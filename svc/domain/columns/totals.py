@@ -34,6 +34,9 @@ _WIDE: Final = Context(prec=100)
 #: 20 questions.
 COUNTED_IDS: Final = 10_000
 _HASHES: Final = 2**64
+#: The multipliers of splitmix64, which makes numbers that follow each other look like chance.
+MIX_1: Final = 0xBF58476D1CE4E5B9
+MIX_2: Final = 0x94D049BB133111EB
 
 
 @attrs.define(eq=True)
@@ -46,6 +49,13 @@ class DistinctIds:
     hashes: set[int] = attrs.field(factory=set)
     #: Hashes from here on are left out, once some were.
     limit: int = _HASHES
+
+    @classmethod
+    def of_sorted(cls, hashes: Any) -> DistinctIds:
+        """Those of an array of numpy in which each is once, the smallest first."""
+        if len(hashes) <= COUNTED_IDS:
+            return cls(set(hashes.tolist()))
+        return cls(set(hashes[:COUNTED_IDS].tolist()), int(hashes[COUNTED_IDS]))
 
     def add(self, hashes: Iterable[int]) -> None:
         """Add the hashes of further ids."""
@@ -81,6 +91,14 @@ class DistinctIds:
 def text_hash(text: str) -> int:
     """The hash of an id, the same as long as this process lives."""
     return hash(text) % _HASHES
+
+
+def trace_hash(half_id: str) -> int:
+    """The hash of half the id of a trace, sixteen digits: how `scanning` mixes many at once."""
+    number = int(half_id, 16)
+    number = (number ^ number >> 30) * MIX_1 % _HASHES
+    number = (number ^ number >> 27) * MIX_2 % _HASHES
+    return number ^ number >> 31
 
 
 @attrs.define(eq=True)

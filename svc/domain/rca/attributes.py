@@ -14,10 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from protocol.otlp.reading import WireSpan
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
 from svc.domain.detect.detectors.base import OTHER, SITE, MeasureName
 from svc.domain.dialects import read
 from svc.domain.messages import normal
-from svc.domain.rca.cohort import JOINED, TENANT, AttributeName, Mark
+from svc.domain.rca.cohort import ATTRIBUTES, JOINED, TENANT, AttributeName, Mark
 from svc.domain.values import name, text
 
 #: Buckets that say what a call site was and who answered it.
@@ -40,6 +41,9 @@ _TENANT_LIKE: Final = re.compile(
     r"|region|country|locale|language|channel|experiment|variant|cohort)(?:[._-]?(?:id|name|slug|code|type))?$",
     re.IGNORECASE,
 )
+#: The conventions that tell traces apart; what a call is, and by whom it is answered, tallies say.
+FIELDS: Final = ("environment", "release", "host", "tenant", "region", "tag")
+_BY_KEY: Final = {key: field for field in ("tenant", "region") for key in CONVENTION_FIELDS[field].keys}
 _ENVIRONMENT: Final = ("deployment.environment.name", "deployment.environment")
 _TURNS: Final = ((1, "1"), (2, "2"), (5, "3 to 5"), (10, "6 to 10"))
 _SIZES: Final = ((256, "under 256"), (1024, "256 to 1k"), (4096, "1k to 4k"), (16384, "4k to 16k"))
@@ -117,6 +121,21 @@ def marks_of(first_seen: Mapping[BucketOf, int]) -> list[Mark]:
     ]
 
 
+def attributes_of_fields(values: Mapping[str, Iterable[str]]) -> dict[AttributeName, str]:
+    """What the fields of a trace's spans say of where it ran and for whom: conventions and the user's own."""
+    return {
+        attribute: joined(field_values)
+        for field, field_values in values.items()
+        if (attribute := _attribute_of(field)) is not None
+    }
+
+
+def _attribute_of(field: str) -> AttributeName | None:
+    if field in FIELDS:
+        return field if field in ATTRIBUTES else TENANT + field
+    return TENANT + field.removeprefix(PREFIX) if field.startswith(PREFIX) else None
+
+
 def attributes_of_span(span: WireSpan) -> dict[AttributeName, str]:
     """What the resource and the attributes of a span say of where it ran and for whom."""
     resource = span.resource.attributes
@@ -134,7 +153,10 @@ def attributes_of_span(span: WireSpan) -> dict[AttributeName, str]:
         for key, value in attributes.items()
         if _TENANT_LIKE.search(key) and (environment := _short(value)) is not None
     }
-    return fields | {TENANT + name(key): tenants[key] for key in sorted(tenants)[:_KEYS]}
+    # A convention goes by its own name, whatever the client calls it.
+    return fields | {
+        TENANT + _BY_KEY.get(key, name(key)): tenants[key] for key in sorted(tenants, reverse=True)[:_KEYS]
+    }
 
 
 def _short(value: Any) -> str | None:

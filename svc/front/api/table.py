@@ -23,6 +23,7 @@ from svc.front.api import (
     orgs,
     project_settings,
     projects,
+    retention_rules,
     spans,
     sso,
 )
@@ -37,6 +38,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *projects.ROUTES,
     *keys.ROUTES,
     *project_settings.ROUTES,
+    *retention_rules.ROUTES,
     *integrations.ROUTES,
     *ingest.ROUTES,
     *dead_letters.ROUTES,

@@ -43,6 +43,7 @@ Action = Literal[
     "account.password",
     "account.link",
     "retention.update",
+    "retention.rules",
     "taxonomy.update",
     "provider.update",
     "provider.delete",

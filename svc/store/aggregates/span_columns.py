@@ -36,7 +36,7 @@ from svc.domain.columns.encoding import (
     Segment,
 )
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S
-from svc.store.aggregates.span_sums import store_segment, write_sums
+from svc.store.aggregates.span_sums import FEW_SPANS, DaySums, store_segment
 from svc.store.postgres.database import Connection, Database
 
 BATCH_ROWS: Final = 8_192
@@ -144,8 +144,9 @@ class DayColumns:
         # Days of spans that the cubes have whole, without a changed hour: those whose columns lack hours, or
         # stand hour by hour; and those of a release before.
         rows = await self.database.fetch(
-            "select c.project_id, c.day from cube_day c join cube_progress p on p.project_id = c.project_id"
-            " and p.dataset = 'spans' and p.built_until >= c.day + interval '1 day'"
+            "select c.project_id, c.day, c.n from cube_day c"
+            " join cube_progress p on p.project_id = c.project_id and p.dataset = 'spans'"
+            " and p.built_until >= c.day + interval '1 day'"
             " left join span_column_day d on d.project_id = c.project_id and d.day = c.day"
             " where c.dataset = 'spans' and c.field = '' and (d.day is null or not d.whole"
             " or d.summed is null or (d.hours <> $1 and d.changed_at < $2)) and not exists"
@@ -155,18 +156,19 @@ class DayColumns:
             *(ALL_HOURS, now - QUIET, limit),
         )
         for row in rows:
-            await self._build(row["project_id"], row["day"], now)
+            await self._build(row["project_id"], row["day"], now, summed=row["n"] >= FEW_SPANS)
         return len(rows)
 
-    async def _build(self, project_id: int, day: datetime, now: datetime) -> None:
+    async def _build(self, project_id: int, day: datetime, now: datetime, *, summed: bool) -> None:
         async def work(connection: Connection) -> None:
             # One builder at a time, as of the cubes: no hour of the day is written meanwhile.
             await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
             await connection.execute(
                 "delete from span_column where project_id = $1 and day = $2", project_id, day
             )
-            spans = await _write(connection, project_id, (day, day + _DAY), (day, WHOLE))
-            summed = await write_sums(connection, project_id, day, day + _DAY, spans or 0, _SQL_OF)
+            sums = DaySums(project_id, day) if summed else None
+            spans = await _write(connection, project_id, (day, day + _DAY), (day, WHOLE), sums)
+            levels = 0 if sums is None else await sums.finish(connection, spans or 0)
             await connection.execute(
                 "insert into span_column_day (project_id, day, hours, whole, spans, changed_at, summed)"
                 " values ($1, $2, $3, true, $4, $5, $6) on conflict (project_id, day) do update set"
@@ -174,7 +176,7 @@ class DayColumns:
                 " changed_at = excluded.changed_at, summed = excluded.summed",
                 # What cannot be held is not tried again before something of it changes.
                 *(project_id, day, 0 if spans is None else ALL_HOURS, spans or 0),
-                *(NEVER if spans is None else now, summed),
+                *(NEVER if spans is None else now, levels),
             )
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
@@ -185,12 +187,19 @@ async def _write(
     project_id: int,
     stretch: tuple[datetime, datetime],
     place: tuple[datetime, int],
+    sums: DaySums | None = None,
 ) -> int | None:
     """Write the columns of a stretch of arrival. Returns how many spans; None when a row cannot be held."""
     await connection.execute(
         "delete from span_column where project_id = $1 and day = $2 and hour = $3", project_id, *place
     )
     spans = part = 0
+
+    async def store(began: datetime, segment: Segment) -> None:
+        await store_segment(connection, (project_id, *place), began, part, segment)
+        if sums is not None:
+            await sums.add(connection, began, part, segment)
+
     began: datetime | None = None
     segment = Segment()
     async for row in connection.cursor(_ROWS, project_id, *stretch, prefetch=1):
@@ -202,12 +211,12 @@ async def _write(
             )
             return None
         if began is not None and (row["day_began"] != began or segment.rows + row["n"] > MOST_ROWS):
-            await store_segment(connection, (project_id, *place), began, part, segment)
+            await store(began, segment)
             part = part + 1 if row["day_began"] == began else 0
             segment = Segment()
         began = row["day_began"]
         segment.extend(row["n"], [row[f"c_{name}"] for name in COLUMNS])
         spans += row["n"]
     if began is not None:
-        await store_segment(connection, (project_id, *place), began, part, segment)
+        await store(began, segment)
     return spans

@@ -1,164 +1,107 @@
 """Sums of a day of spans: one row for all that are alike in the fields it keeps, as segments of columns.
 
-Called by `svc.store.aggregates.span_columns` when it writes a day, in the same transaction; read by
-`svc.store.reads.column_segments` where a question asks for nothing else. Sums are kept where they have fewer
-rows than a fourth of what they are made from: a day whose spans all differ has none. Never says anything
+Called by `svc.store.aggregates.span_columns` while it writes a day, in the same transaction; read by
+`svc.store.reads.column_segments` where a question asks for nothing else. Sums are kept where a day has fewer
+of them than a fourth of what they are made from: a day whose spans all differ has none. Never says anything
 that the columns of the day do not: what they cannot hold is not summed either.
-
-Measured November 2026 over 333,000 spans a day: see deploy/BENCHMARKS.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from svc.domain.columns.encoding import (
-    ARRIVED,
-    BEGAN,
-    COST,
-    COST_REST,
-    COUNTED,
-    MOST,
-    MOST_ROWS,
-    PRICED,
-    SUMMED_FIELDS,
-    SUMS,
-    TOKENS,
-    UNPRICED,
-    Segment,
-)
+import attrs
+
+from svc.domain.columns.encoding import SELECTIONS, PackedColumn, Segment
 from svc.store.postgres.database import Connection
 
-#: The hour of the first selection of fields; the others follow below it.
+#: The hour of the first selection; the others follow below it.
 SUMMED: Final = -2
 #: Sums are kept where there are so many fewer of them than of what they are made from.
 FEWER: Final = 4
-#: A day of fewer spans is added up as quickly as its sums are.
-FEW_SPANS: Final = 2_000
-BATCH_ROWS: Final = 8_192
+#: A day of fewer spans is added up as quickly as its sums are, and numpy stays unloaded.
+FEW_SPANS: Final = 20_000
 
-#: What a row adds up, over the columns of numbers of its spans. What the column of
-#: each span holds may be too large in the sum.
-_SUMS_SQL: Final[Mapping[str, str]] = {
-    COUNTED: "count(*)",
-    COST: f"sum(c_{COST})",
-    COST_REST: f"coalesce(sum(c_{COST_REST}), 0)",
-    PRICED: f"count(c_{COST})",
-    UNPRICED: f"coalesce(sum(c_{UNPRICED}), 0)",
-    **{name: f"sum(c_{name})" for name in TOKENS},
-}
-assert tuple(_SUMS_SQL) == SUMS
+#: A project, a day of arrival, and its hour or what stands for one.
+Place = tuple[int, datetime, int]
 
 
 def hour_of_level(level: int) -> int:
-    """What segments of a selection of fields bear as their hour."""
+    """What segments of a selection bear as their hour."""
     return SUMMED - level
 
 
-async def write_sums(
-    connection: Connection,
-    project_id: int,
-    day: datetime,
-    until: datetime,
-    spans: int,
-    columns_sql: Mapping[str, str],
-) -> int:
-    """Write the sums of a day whose columns are written. Returns which selections it has, a bit each."""
-    levels, rows_before = 0, spans
-    if spans < FEW_SPANS:
-        return 0
-    for level in range(len(SUMMED_FIELDS)):
-        rows = await _write(connection, (project_id, day, until), level, rows_before // FEWER, columns_sql)
-        if rows is not None:
-            levels |= 1 << level
-            rows_before = rows
-    return levels
+@attrs.define
+class DaySums:
+    """The sums of one day that is being written, a segment after the other."""
 
+    project_id: int
+    day: datetime
+    _rows: dict[int, int] = attrs.field(factory=lambda: dict.fromkeys(range(len(SELECTIONS)), 0))
 
-async def _write(
-    connection: Connection,
-    stretch: tuple[int, datetime, datetime],
-    level: int,
-    most: int,
-    columns_sql: Mapping[str, str],
-) -> int | None:
-    """Write one selection. Returns how many rows it has; None where those are too many, or cannot be held."""
-    project_id, day, _ = stretch
-    names = (*SUMMED_FIELDS[level], ARRIVED, BEGAN, *SUMS)
-    place = project_id, day, hour_of_level(level)
-    rows = part = 0
-    began: datetime | None = None
-    segment = Segment(names)
-    async for row in _batches(connection, stretch, level, most, columns_sql):
-        rows += row["n"]
-        if rows > most or not row["holds"]:
-            await connection.execute(
-                "delete from span_column where project_id = $1 and day = $2 and hour = $3", *place
+    async def add(self, connection: Connection, began: datetime, part: int, segment: Segment) -> None:
+        """Add up a segment of the day."""
+        loop = asyncio.get_running_loop()
+        for level, sums in (await loop.run_in_executor(None, _summed, segment, list(self._rows))).items():
+            if sums is None:
+                del self._rows[level]
+                continue
+            self._rows[level] += sums.rows
+            await store_segment(
+                connection, (self.project_id, self.day, hour_of_level(level)), began, part, sums
             )
-            return None
-        if began is not None and (row["day_began"] != began or segment.rows + row["n"] > MOST_ROWS):
-            await store_segment(connection, place, began, part, segment)
-            part = part + 1 if row["day_began"] == began else 0
-            segment = Segment(names)
-        began = row["day_began"]
-        segment.extend(row["n"], [row[f"c_{name}"] for name in names])
-    if began is not None:
-        await store_segment(connection, place, began, part, segment)
-    return rows
+
+    async def finish(self, connection: Connection, spans: int) -> int:
+        """Keep the sums that are worth it for so many spans. Returns which selections, a bit each."""
+        levels = 0
+        before: dict[tuple[str, ...], int] = {}
+        for level, selection in enumerate(SELECTIONS):
+            rows = self._rows.get(level)
+            if rows is not None and rows <= before.get(selection.keys, spans) // FEWER:
+                levels |= 1 << level
+                before[selection.keys] = rows
+        dropped = [hour_of_level(level) for level in range(len(SELECTIONS)) if not levels >> level & 1]
+        await connection.execute(
+            "delete from span_column where project_id = $1 and day = $2 and hour = any($3::smallint[])",
+            self.project_id,
+            self.day,
+            dropped,
+        )
+        return levels
 
 
-async def _batches(
-    connection: Connection,
-    stretch: tuple[int, datetime, datetime],
-    level: int,
-    most: int,
-    columns_sql: Mapping[str, str],
-) -> AsyncIterator[Any]:
-    """The rows of a selection by the day on which their spans began, in batches; one too many at most."""
-    keys = (*SUMMED_FIELDS[level], ARRIVED, BEGAN)
-    # The columns of each span, what is alike among them, and batches of that.
-    plain = ", ".join(
-        f"{columns_sql[name]} as c_{name}" for name in (*keys, COST, COST_REST, UNPRICED, *TOKENS)
-    )
-    grouped = ", ".join(f"c_{name}" for name in keys)
-    sums = ", ".join(f"{sql} as s_{name}" for name, sql in _SUMS_SQL.items())
-    listed = ", ".join(
-        [f"array_agg(c_{name}) as c_{name}" for name in keys]
-        + [
-            f"array_agg((case when s_{name} <= {MOST} then s_{name} end)::bigint) as c_{name}"
-            for name in SUMS
-        ]
-    )
-    holds = " and ".join(f"coalesce(max(s_{name}), 0) <= {MOST}" for name in SUMS)
-    rows = connection.cursor(
-        f"select day_began, count(*)::integer as n, {holds} as holds, {listed} from ("
-        f" select *, (row_number() over (partition by day_began order by {grouped}) - 1) / {BATCH_ROWS}"
-        f" as batch from (select day_began, {grouped}, {sums} from (select"
-        f" date_trunc('day', started_at, 'UTC') as day_began, {plain} from span"
-        " where project_id = $1 and created_at >= $2 and created_at < $3"
-        f") as listed group by day_began, {grouped} limit {most + 1}) as summed) as batched"
-        " group by day_began, batch order by day_began, batch",
-        *stretch,
-        prefetch=1,
-    )
-    async for row in rows:
-        yield row
+def _summed(segment: Segment, levels: list[int]) -> dict[int, Segment | None]:
+    """The sums of a segment by selection; None where they cannot be held, or are hardly fewer."""
+    # numpy takes 9 MB and a tenth of a second, which a service without that many spans never needs.
+    from svc.domain.columns.summing import summed
+
+    sources: dict[tuple[str, ...], Segment] = {}
+    sums: dict[int, Segment | None] = {}
+    for level in levels:
+        keys = SELECTIONS[level].keys
+        # Few spans that came late are no reason to give the day up.
+        most = segment.rows // FEWER if segment.rows >= FEW_SPANS else None
+        sums[level] = summed(sources.get(keys, segment), level, most)
+        # The next selection of the same keys is made from this one, which has fewer rows.
+        sources[keys] = sums[level] or sources.get(keys, segment)
+    return sums
 
 
 async def store_segment(
-    connection: Connection,
-    place: tuple[int, datetime, int],
-    began: datetime,
-    part: int,
-    segment: Segment,
+    connection: Connection, place: Place, began: datetime, part: int, segment: Segment
 ) -> None:
     """Store a segment of a project, day and hour, and of the day on which its spans began."""
-    # One column at a time: packing a million codes takes a few hundredths of a second.
-    for field, column in segment.packed():
+    columns = await asyncio.get_running_loop().run_in_executor(None, _packed, segment)
+    for field, column in columns:
         await connection.execute(
             "insert into span_column (project_id, day, hour, began, part, field, spans, texts, codes)"
             " values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
             *(*place, began, part, field, segment.rows, column.values, column.codes),
         )
+
+
+def _packed(segment: Segment) -> list[tuple[str, PackedColumn]]:
+    # In a thread: packing a hundred thousand codes of all columns takes a few tenths of a second.
+    return list(segment.packed())

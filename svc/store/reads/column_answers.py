@@ -20,7 +20,7 @@ import attrs
 from svc.domain.calendar import hour_of
 from svc.domain.columns.encoding import TEXTS, TOKENS
 from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
-from svc.domain.columns.totals import Cell, DistinctIds, Key, cost_units, text_hash
+from svc.domain.columns.totals import Cell, DistinctIds, Key, cost_units, text_hash, trace_hash
 from svc.domain.datasets import SPANS, Field
 from svc.domain.measures import MeasureName
 from svc.store.aggregates.cubes import ceil_hour
@@ -265,7 +265,7 @@ def _row_cell(row: Any, measure: MeasureName) -> Cell:
     elif measure == "tokens":
         cell.tokens = [None if row[name] is None else int(row[name]) for name in TOKENS]
     elif split is not None and measure in DISTINCT:
-        cell.distinct = DistinctIds({text_hash(split)})
+        cell.distinct = DistinctIds({trace_hash(split) if measure == "traces" else text_hash(split)})
     elif split is not None:
         cell.durations = {int(split): row["n"]}
     return cell

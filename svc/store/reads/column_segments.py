@@ -32,6 +32,7 @@ PREFETCH_COLUMNS: Final = 64
 
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
+_DAY_HOURS: Final = 24
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
@@ -40,13 +41,15 @@ _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 class Cover:
     """The hours of each day of arrival that columns serve, and the stretches of arrival that rows serve.
 
-    `summed` are the days of which sums know the answer, each with what their segments bear as their hour.
+    `summed` are the days of which sums know the answer, each with what their segments bear as their hour;
+    `whole` is the stretch of days of event time for which they do, columns serve the others.
     """
 
     project_id: int
     scan: Scan
     hours: Mapping[datetime, Sequence[int]]
     summed: Mapping[datetime, int]
+    whole: tuple[datetime, datetime]
     raw: Sequence[tuple[datetime, datetime]]
 
 
@@ -90,11 +93,29 @@ async def hours_by_column(
     summed = {
         row["day"]: hour_of_level(level)
         for row in days
-        if row["whole"] and row["summed"]
+        if row["whole"] and row["summed"] and _serves(scan, row["day"], hours[row["day"]])
         for level in scan.levels
         if row["summed"] >> level & 1
     }
-    return Cover(project_id, scan, hours, summed, _uncovered(hours, low or _EPOCH, high or _END))
+    raw = _uncovered(hours, low or _EPOCH, high or _END)
+    return Cover(project_id, scan, hours, summed, _whole_days(scan), raw)
+
+
+def _serves(scan: Scan, day: datetime, hours: Sequence[int]) -> bool:
+    """Whether the sums of a day of arrival may be read; those without hours only as a whole."""
+    if not scan.of_whole_days:
+        return True
+    first = hours_since_epoch(day)
+    inside = scan.hours[0] <= first and first + _DAY_HOURS <= scan.hours[1]
+    return len(hours) == _DAY_HOURS and (scan.by_event_time or inside)
+
+
+def _whole_days(scan: Scan) -> tuple[datetime, datetime]:
+    """The days of event time that sums answer for: those without hours only where all of a day is asked."""
+    if not (scan.of_whole_days and scan.by_event_time):
+        return _EPOCH, _END
+    first, last = -(-scan.hours[0] // _DAY_HOURS), scan.hours[1] // _DAY_HOURS
+    return min(_END, _EPOCH + first * _DAY), _EPOCH + last * _DAY
 
 
 def _uncovered(
@@ -114,9 +135,11 @@ def _uncovered(
 _COLUMNS: Final = (
     "(select day, hour, began, part, field, spans, texts, codes from span_column where project_id = $1"
     " and field = any($2::text[]) and day = any($3::timestamptz[]) and hour >= -1 and began >= $4"
-    " and began < $5 union all select c.day, c.hour, c.began, c.part, c.field, c.spans, c.texts, c.codes"
+    " and began < $5 and not (day = any($6::timestamptz[]) and began >= $9 and began < $10)"
+    " union all select c.day, c.hour, c.began, c.part, c.field, c.spans, c.texts, c.codes"
     " from unnest($6::timestamptz[], $7::smallint[]) as s (day, hour) join span_column c on c.project_id = $1"
-    " and c.field = any($8::text[]) and c.day = s.day and c.hour = s.hour and c.began >= $4 and c.began < $5)"
+    " and c.field = any($8::text[]) and c.day = s.day and c.hour = s.hour and c.began >= $4 and c.began < $5"
+    " and c.began >= $9 and c.began < $10)"
     " as columns"
 )
 
@@ -127,8 +150,8 @@ def _values(cover: Cover) -> Sequence[Any]:
         first, end = scan.hours
         low, high = day_of(_EPOCH + first * _HOUR), _EPOCH + end * _HOUR
     return (
-        *(cover.project_id, scan.columns, [day for day in cover.hours if day not in cover.summed], low, high),
-        *(list(cover.summed), list(cover.summed.values()), scan.summed_columns),
+        *(cover.project_id, scan.columns, list(cover.hours), low, high),
+        *(list(cover.summed), list(cover.summed.values()), scan.summed_columns, *cover.whole),
     )
 
 

@@ -3,7 +3,8 @@
 Owns the tables `retention_override` and `kept_trace` and the order of a sweep, which writes down mutes that
 have ended on its way. What traffic fills goes a day at a time (`svc.store.retention.days`): a day that no
 project needs is dropped whole, and only days that projects with a longer term still need are thinned row by
-row, in small transactions with a pause between them. The rest is in `svc.store.retention.projects`.
+row, in small transactions with a pause between them. The rest is in `svc.store.retention.projects`, and what
+goes earlier by its attributes in `rules`.
 
 Ordering: spans go before their trace row, so that a trace row without spans is one whose spans have gone.
 Every step is a transaction of its own and repeats harmlessly: a sweep that is cut off at any point is taken
@@ -20,13 +21,14 @@ import attrs
 
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
-from svc.domain.retention import Cutoffs, Override, Terms, cutoffs
+from svc.domain.retention import Cutoffs, Override, RetentionRule, Terms, cutoffs
 from svc.store.detection.cases.case_states import MUTES_ENDED, CaseStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, existing, lock_days
 from svc.store.retention import days as expiry
 from svc.store.retention import projects as expiry_rest
 from svc.store.retention.future import future, sweep_future
+from svc.store.retention.rules import earliest_cutoffs, read_rules, sweep_rules
 
 #: Tables that go one day ahead of the others.
 AHEAD: Final = ("span_message", "span_payload")
@@ -78,6 +80,7 @@ class Stored:
     slug: str
     override: Override
     terms: Terms
+    rules: Sequence[RetentionRule] = ()
 
 
 async def read_override(connection: Connection, project_id: int) -> Override:
@@ -116,9 +119,11 @@ class RetentionStore:
         """
         projects = {project_id: cutoffs(terms, now) for project_id, terms in (await self._terms()).items()}
         default = cutoffs(self.defaults, now)
-        latest = _latest([default, *projects.values()])
+        ends = [_latest([default, *projects.values()]), await earliest_cutoffs(self.database, now)]
+        latest = max((end for end in ends if end is not None), default=None)
         if latest is not None:
             await self._keep(latest, now)
+        await sweep_rules(self.database, now, freed)
         days = await self.database.run(existing, readonly=True)
         for table in sorted(DAILY, key=lambda table: table not in AHEAD):
             expired = {project_id: _cutoff_of(table, cut) for project_id, cut in projects.items()}
@@ -135,22 +140,24 @@ class RetentionStore:
             await expiry_rest.sweep_project(self.database, project_id, cut, now, freed)
 
     async def projects(self) -> list[Stored]:
-        """Every living project with its terms."""
-        rows = await self.database.run(
+        """Every living project with its terms and rules."""
+
+        async def work(connection: Connection) -> list[Stored]:
             # The projects and what each sets, by name.
-            lambda connection: connection.fetch(
-                "select o.slug as org_slug, p.slug, r.trace_ttl_days, r.detection_ttl_days from project p"
-                " join organization o on o.id = p.org_id"
+            rows = await connection.fetch(
+                "select p.id, o.slug as org_slug, p.slug, r.trace_ttl_days, r.detection_ttl_days"
+                " from project p join organization o on o.id = p.org_id"
                 " left join retention_override r on r.project_id = p.id"
-                " where p.deleted_at is null order by 1, 2"
-            ),
-            readonly=True,
-        )
-        return [
-            Stored(row["org_slug"], row["slug"], override, override.over(self.defaults))
-            for row in rows
-            for override in (Override(row["trace_ttl_days"], row["detection_ttl_days"]),)
-        ]
+                " where p.deleted_at is null order by 2, 3"
+            )
+            projects = []
+            for row in rows:
+                override = Override(row["trace_ttl_days"], row["detection_ttl_days"])
+                terms, rules = override.over(self.defaults), await read_rules(connection, row["id"])
+                projects.append(Stored(row["org_slug"], row["slug"], override, terms, rules))
+            return projects
+
+        return await self.database.run(work, readonly=True)
 
     async def sizes(self) -> list[Mapping[str, Any]]:
         """`{table, days, oldest, newest, bytes}` of each table that is kept by the day."""

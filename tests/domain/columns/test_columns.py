@@ -18,12 +18,8 @@ from svc.domain.columns.encoding import (
     COLUMNS,
     COST,
     COST_REST,
-    COUNTED,
     DURATION,
     MOST,
-    PRICED,
-    SUMMED_FIELDS,
-    SUMS,
     TEXTS,
     TOKENS,
     TRACE,
@@ -36,6 +32,7 @@ from svc.domain.columns.encoding import (
 )
 from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.domain.columns.scanning import scan
+from svc.domain.columns.summing import summed
 from svc.domain.columns.totals import COUNTED_IDS, Cell, DistinctIds, Key
 from svc.domain.measures import MEASURES, MeasureName
 
@@ -52,7 +49,7 @@ spans = st.lists(
             "status": st.sampled_from(["ok", "error"]),
             "user_id": texts,
             "facets": st.one_of(st.none(), st.text("abc", min_size=1, max_size=3)),
-            TRACE: st.sampled_from(["00", "01", "02"]),
+            TRACE: st.sampled_from([f"{number:016x}" for number in (0, 1, 2**64 - 1)]),
             ARRIVED: st.integers(0, 23),
             BEGAN: st.integers(0, 23),
             DURATION: st.one_of(st.none(), st.integers(0, 1500)),
@@ -79,26 +76,17 @@ def segment_of(
 
 
 def summed_segment_of(
-    rows: Sequence[Mapping[str, Any]], level: int, names: Sequence[str], hours: Sequence[int]
-) -> SegmentColumns:
-    """The same spans added up, as the builder does."""
-    keys = (*SUMMED_FIELDS[level], ARRIVED, BEGAN)
-    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        alike[tuple(row.get(name) for name in keys)].append(row)
-    summed = [dict(zip(keys, key, strict=True)) | sums_of(of_key) for key, of_key in alike.items()]
-    segment = Segment((*keys, *SUMS))
-    segment.extend(len(summed), [[row[name] for row in summed] for name in (*keys, *SUMS)])
+    rows: Sequence[Mapping[str, Any]], levels: Sequence[int], names: Sequence[str], hours: Sequence[int]
+) -> SegmentColumns | None:
+    """The same spans added up, by one selection after the other; None where they cannot be held."""
+    segment: Segment | None = Segment()
+    segment.extend(len(rows), [[row.get(name) for row in rows] for name in COLUMNS])
+    for level in levels:
+        segment = summed(segment, level, None)
+        if segment is None:
+            return None
     columns = {name: column for name, column in segment.packed() if name in names}
-    return SegmentColumns(len(summed), NEXT_DAY, DAY, hours, columns)
-
-
-def sums_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
-    sums: dict[str, int | None] = {COUNTED: len(rows)}
-    for name in (COST, COST_REST, UNPRICED, *TOKENS):
-        values = [row[name] for row in rows if row[name] is not None]
-        sums[name] = sum(values) if values else None
-    return sums | {PRICED: sum(row[COST] is not None for row in rows)}
+    return SegmentColumns(segment.rows, NEXT_DAY, DAY, hours, columns)
 
 
 @given(st.lists(st.integers(0, MOST + 1), min_size=1, max_size=200))
@@ -158,7 +146,8 @@ def plain_cell(row: Mapping[str, Any], measure: MeasureName) -> Cell:
         case "traces" | "sessions" | "users":
             name = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}[measure]
             if row.get(name) is not None:
-                cell.distinct = DistinctIds({totals.text_hash(row[name])})
+                hashed = totals.trace_hash if name == TRACE else totals.text_hash
+                cell.distinct = DistinctIds({hashed(row[name])})
         case _:
             pass
     return cell
@@ -175,7 +164,8 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
     high = data.draw(st.integers(low, first + 30))
     group = data.draw(st.sampled_from([None, "kind", "model_id", "facets"]))
     tested = data.draw(st.sampled_from([None, "name", "status", "facets"]))
-    hours = sorted(data.draw(st.sets(st.integers(0, 23), min_size=1)))
+    all_hours = st.just(set(range(24)))
+    hours = sorted(data.draw(st.one_of(all_hours, st.sets(st.integers(0, 23), min_size=1))))
     starts = data.draw(st.sampled_from([[], list(range(low, high)), [first - 24, first, first + 24]]))
     question = Scan(
         measure=measure,
@@ -192,13 +182,16 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
     )
     cells: dict[Key, Cell] = {}
     # Any of the segments may be added up.
-    levels = [data.draw(st.sampled_from([None, *question.levels])) for _ in segments]
+    known = question.levels
+    if question.of_whole_days and not (len(hours) == 24 and low <= first and first + 24 <= high):
+        # Sums without hours are asked of whole days alone.
+        known = []
+    selections = [data.draw(st.sampled_from([[], *([level] for level in known), known])) for _ in segments]
     scan(
         [
-            segment_of(rows, question.columns, hours)
-            if level is None or too_large(rows)
-            else summed_segment_of(rows, level, question.summed_columns, hours)
-            for rows, level in zip(segments, levels, strict=True)
+            (levels and summed_segment_of(rows, levels, question.summed_columns, hours))
+            or segment_of(rows, question.columns, hours)
+            for rows, levels in zip(segments, selections, strict=True)
         ],
         question,
         cells,
@@ -207,11 +200,6 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
         row | {COST_REST: 0 if row[COST] is None else row[COST_REST]} for rows in segments for row in rows
     ]
     assert cells == plain_cells(every, question, hours, group)
-
-
-def too_large(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the sums of these spans may be more than a column holds; the builder keeps none then."""
-    return any(sum(row[name] or 0 for row in rows) > MOST for name in (COST, *TOKENS))
 
 
 def test_sums_beyond_what_a_float_holds_are_exact() -> None:

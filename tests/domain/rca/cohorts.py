@@ -28,7 +28,7 @@ def ordinary(dice: random.Random) -> dict[str, str]:
         "provider": "openai",
         "release": "1.0",
         "environment": dice.choice(("production", "production", "staging")),
-        "tenant:tenant.id": dice.choice(("acme", "beta", "beta", "corp", "dune")),
+        "tenant:tenant": dice.choice(("acme", "beta", "beta", "corp", "dune")),
     }
 
 

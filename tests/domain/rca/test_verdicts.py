@@ -42,7 +42,7 @@ def test_one_tenant_that_fails_is_named_with_its_share_of_the_failures_and_of_th
     def plant(dice: random.Random, after: bool) -> dict[str, Any]:
         return {
             "given": lambda attributes: failing(
-                dice, 0.5 if after and attributes["tenant:tenant.id"] == "acme" else 0.02
+                dice, 0.5 if after and attributes["tenant:tenant"] == "acme" else 0.02
             )
         }
 
@@ -51,7 +51,7 @@ def test_one_tenant_that_fails_is_named_with_its_share_of_the_failures_and_of_th
     assert "`acme` holds" in told["summary"]
     assert "of the failures with" in told["summary"]
     assert told["hypotheses"][0]["evidence_trace_ids"]
-    assert check(told, "who.tenant.id")["assessment"] == "explains"
+    assert check(told, "who.tenant")["assessment"] == "explains"
     for name in ("release.environment", "who.session_turn", "definition.prompt", "model.answered_model"):
         assert check(told, name)["assessment"] == "ruled_out", check(told, name)
     assert check(told, "release.host")["assessment"] == "unknown"
@@ -133,7 +133,7 @@ def test_traffic_that_shifts_to_who_always_failed_is_a_shift_of_traffic() -> Non
     def plant(dice: random.Random, after: bool) -> dict[str, Any]:
         hard = dice.random() < (0.7 if after else 0.1)
         return {
-            "attributes": {"tenant:tenant.id": "hard" if hard else dice.choice(("acme", "beta"))},
+            "attributes": {"tenant:tenant": "hard" if hard else dice.choice(("acme", "beta"))},
             **failing(dice, 0.4 if hard else 0.02),
         }
 
@@ -231,7 +231,7 @@ def test_what_clients_wrote_cannot_leave_its_place() -> None:
     def plant(dice: random.Random, after: bool) -> dict[str, Any]:
         bad = dice.random() < 0.2
         return {
-            "attributes": {"tenant:tenant.id": nasty if bad else "acme"},
+            "attributes": {"tenant:tenant": nasty if bad else "acme"},
             **failing(dice, 0.6 if after and bad else 0.02),
         }
 

@@ -50,6 +50,41 @@ async def test_retention_put_replaces_both_terms_at_once(api: Replica) -> None:
     assert (await owner.put(RETENTION, {})).data["effective"] == {"traces": 90, "detections": 90}
 
 
+async def test_rules_of_retention_are_replaced_all_at_once_and_audited(api: Replica) -> None:
+    owner = await api.owner()
+    assert (await owner.get(RETENTION + "/rules")).data == {"rules": []}
+    by_environment = {"field": "environment", "value": "development", "days": 7}
+    by_tenant = {"field": "tenant", "value": "acme", "days": 30}
+    both = {"rules": [by_environment, by_tenant]}
+    assert (await owner.put(RETENTION + "/rules", {"rules": [by_tenant, by_environment]})).data == both
+    assert (await owner.get(RETENTION + "/rules")).data == both
+    assert (await owner.put(RETENTION + "/rules", {"rules": [by_tenant]})).data == {"rules": [by_tenant]}
+    rows = await fetch(api.database, "select details from audit_row where action = 'retention.rules'")
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"field": "name", "value": "x", "days": 7}, "'name' is no attribute"),
+        ({"field": "attr.nobody.said", "value": "x", "days": 7}, "is no field of this project"),
+        ({"field": "environment", "value": "x", "days": 0}, "days"),
+        ({"field": "environment", "value": "", "days": 1}, "value"),
+        ({"field": "environment", "value": "x", "days": 36_501}, "days"),
+    ],
+)
+async def test_a_rule_that_means_nothing_is_refused(api: Replica, rule: Any, message: str) -> None:
+    owner = await api.owner()
+    refused = (await owner.put(RETENTION + "/rules", {"rules": [rule]})).refused
+    assert refused[0] == 400
+    assert message in refused[2]
+    twice = {"field": "environment", "value": "x", "days": 7}
+    refused = (await owner.put(RETENTION + "/rules", {"rules": [twice, twice | {"days": 8}]})).refused
+    assert refused[2] == "a value of a field has one rule"
+    many = [twice | {"value": f"v{number}"} for number in range(21)]
+    assert (await owner.put(RETENTION + "/rules", {"rules": many})).refused[0] == 400
+
+
 @pytest.mark.parametrize("bad", [-1, 1.5, "7", 36_501, True, [7]])
 async def test_a_term_that_is_no_number_of_days_is_refused(api: Replica, bad: Any) -> None:
     owner = await api.owner()

@@ -6,7 +6,7 @@ reads. Never knows whether a trace failed.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,7 +16,14 @@ from protocol.inflate import Unreadable
 from protocol.otlp.reading import open_envelope
 from svc.domain.detect.detectors.base import TOOL, tool
 from svc.domain.detect.detectors.settled_trace import CALLED
-from svc.domain.rca.attributes import attributes_of_span, joined, message_size, turn_word
+from svc.domain.rca.attributes import (
+    FIELDS,
+    attributes_of_fields,
+    attributes_of_span,
+    joined,
+    message_size,
+    turn_word,
+)
 from svc.domain.rollup import MODEL_CALLS
 from svc.store.postgres.database import Connection
 from svc.store.spans.payloads import read_envelopes
@@ -25,6 +32,9 @@ from svc.store.spans.payloads import read_envelopes
 TURNS_COUNTED: Final = 10
 #: Calls of tools that one call reads.
 CALLS_READ: Final = 20_000
+#: Values of fields that one call reads, and fields of a project's own.
+VALUES_READ: Final = 20_000
+FIELDS_READ: Final = 20
 #: What the payloads of one call may take together.
 BYTES: Final = 4 * 1024 * 1024
 
@@ -48,6 +58,15 @@ select s.trace_id, count(*) as calls, array_agg(distinct s.provider) as provider
 from span s where s.project_id = $1 and s.trace_id = any($2::bytea[]) and s.started_at between $3 and $4
     and s.kind = any($5::text[]) and s.usage_repeats is null
 group by 1
+"""
+
+# The values of the fields that their spans have.
+_FIELDS: Final = f"""
+select distinct s.trace_id, v.field, v.value
+from span s cross join lateral string_to_table(s.facets, null) as c (code)
+join attribute_value v on v.project_id = s.project_id and v.code = c.code
+where s.project_id = $1 and s.trace_id = any($2::bytea[]) and s.started_at between $3 and $4
+    and s.facets is not null and v.field = any($5::text[]) and v.value <> '' limit {VALUES_READ}
 """
 
 # How long their tools took. Put together with the names below here: joined there, while statistics are young,
@@ -114,10 +133,29 @@ async def facts_of(
         facts.model_ms = row["ms"] or 0.0
         if providers := [provider for provider in row["providers"] if provider is not None]:
             facts.attributes["provider"] = joined(providers)
+    await _read_fields(connection, within, facts_by_trace)
     await _read_tools(connection, within, facts_by_trace)
     if payloads:
         await _read_payloads(connection, within, facts_by_trace)
     return facts_by_trace
+
+
+async def _read_fields(
+    connection: Connection, within: tuple[Any, ...], facts_by_trace: Mapping[bytes, Facts]
+) -> None:
+    # The project's own, those that most spans have first.
+    own_fields = await connection.fetch(
+        "select coalesce(called, field) as called from attribute_key where project_id = $1"
+        " and state = 'promoted' order by spans desc, field limit $2",
+        within[0],
+        FIELDS_READ,
+    )
+    asked = [*FIELDS, *(row["called"] for row in own_fields)]
+    values: defaultdict[bytes, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for row in await connection.fetch(_FIELDS, *within, asked):
+        values[row["trace_id"]][row["field"]].add(row["value"])
+    for trace_id, fields in values.items():
+        facts_by_trace[trace_id].attributes |= attributes_of_fields(fields)
 
 
 async def _read_tools(

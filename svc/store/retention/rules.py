@@ -1,0 +1,227 @@
+"""Retention by attribute: traces with a span that has a value are kept for fewer days than the others.
+
+Owns the table `retention_rule` and what a sweep does for it. Called by `svc.store.retention.sweep` before
+the days, by the settings and by `trace-svc retention show`. What an open finding or an unresolved case cites
+stays, as ever. Messages that several traces share go with their day, not with a trace.
+
+Ordering: a trace is locked before its session, as writers do, and goes with all of its rows in one
+transaction: spans, tool calls, payloads, the trace. A trace that somebody holds, or that is not settled, is
+left for the sweeps of the days after, which look at the last `LOOKED_AT_AGAIN` once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.storage import Freed
+from svc.domain.calendar import day_of
+from svc.domain.datasets import SPANS, TOOL_CALLS
+from svc.domain.retention import RetentionRule
+from svc.store.aggregates.closed_hours import mark_dirty
+from svc.store.aggregates.vitals import TRACES
+from svc.store.postgres.database import Connection, Database
+from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
+
+#: Traces looked at in one transaction, each with a look at its spans, and deleted in one.
+BATCH_TRACES: Final = 2_000
+DELETED_TRACES: Final = 500
+#: How far behind the last sweep's end the next one begins.
+LOOKED_AT_AGAIN: Final = timedelta(days=2)
+
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# A stretch of traces, and those of it that are over, cited by nothing and have a span with the value.
+_BATCH: Final = """
+with batch as materialized (
+    select t.trace_id, t.started_at, t.first_started_at, t.last_started_at, t.next_at from trace t
+    where t.project_id = $1 and {range} order by {order}, t.trace_id limit $6
+)
+select trace_id, {key} as place, next_at is null and last_started_at < $2 and not exists (
+    select from kept_trace k where k.project_id = $1 and k.trace_id = batch.trace_id
+) and exists (
+    select from span s where s.project_id = $1 and s.trace_id = batch.trace_id
+    and s.started_at between batch.first_started_at and batch.last_started_at and strpos(s.facets, (
+        select code from attribute_value where project_id = $1 and field = $7 and value = $8)) > 0 offset 0
+) as expired from batch order by 2, 1
+"""
+
+# All that there is of these traces. One that changed meanwhile has another time to be looked at, and stays.
+_DELETE: Final = """
+with chosen as materialized (
+    select t.trace_id, t.first_started_at, t.last_started_at from trace t
+    where t.project_id = $1 and t.trace_id = any($2::bytea[]) and t.next_at is null
+      and not exists (select from kept_trace k where k.project_id = t.project_id and k.trace_id = t.trace_id)
+    for update of t skip locked
+), within as materialized (
+    select min(first_started_at) as low, max(last_started_at) as high from chosen
+), spans as (
+    delete from span s using chosen c where s.project_id = $1 and s.trace_id = c.trace_id
+      and s.started_at >= (select low from within) and s.started_at <= (select high from within)
+    returning date_trunc('hour', s.created_at, 'UTC') as hour
+), calls as (
+    delete from tool_call s using chosen c where s.project_id = $1 and s.trace_id = c.trace_id
+      and s.started_at >= (select low from within) and s.started_at <= (select high from within)
+    returning date_trunc('hour', s.created_at, 'UTC') as hour
+), payloads as (
+    delete from span_payload s using chosen c where s.project_id = $1 and s.trace_id = c.trace_id
+      and s.started_at >= (select low from within) - interval '1 day'
+      and s.started_at <= (select high from within)
+), folds as (
+    delete from trace_fold f using chosen c where f.project_id = $1 and f.trace_id = c.trace_id
+), traces as (
+    delete from trace t using chosen c where t.project_id = $1 and t.trace_id = c.trace_id
+    returning t.session_id, date_trunc('hour', t.created_at, 'UTC') as hour
+)
+select (select count(*) from spans) as spans, (select count(*) from calls) as calls,
+    (select count(*) from traces) as traces,
+    array(select distinct hour from spans) as span_hours,
+    array(select distinct hour from calls) as call_hours,
+    array(select distinct hour from traces) as trace_hours,
+    array(select distinct session_id from traces where session_id is not null) as sessions
+"""
+
+_SESSIONS: Final = """
+delete from session s using unnest($2::text[]) as left_by (id)
+where s.project_id = $1 and s.id = left_by.id
+  and not exists (select from trace t where t.project_id = s.project_id and t.session_id = s.id offset 0)
+"""
+
+_BY_START: Final = "t.started_at >= $3 and t.started_at < $2 and (t.started_at, t.trace_id) > ($4, $5)"
+#: What arrived since the last sweep, of times that it had looked through.
+_BY_ARRIVAL: Final = "t.created_at >= $3 and t.started_at < $2 and (t.created_at, t.trace_id) > ($4, $5)"
+
+
+@attrs.frozen
+class _Due:
+    """A rule whose days have to be looked through, of one project."""
+
+    project_id: int
+    rule: RetentionRule
+    swept_until: datetime | None
+    swept_at: datetime | None
+
+
+async def read_rules(connection: Connection, project_id: int) -> list[RetentionRule]:
+    """The rules of a project, by field and value."""
+    rows = await connection.fetch(
+        "select field, value, days from retention_rule where project_id = $1 order by field, value",
+        project_id,
+    )
+    return [RetentionRule(row["field"], row["value"], row["days"]) for row in rows]
+
+
+async def write_rules(connection: Connection, project_id: int, rules: Sequence[RetentionRule]) -> None:
+    """Replace the rules of a project. One that stays as it is goes on where its last sweep ended."""
+    columns = ([r.field for r in rules], [r.value for r in rules], [r.days for r in rules])
+    await connection.execute(
+        "delete from retention_rule where project_id = $1 and (field, value, days) not in"
+        " (select * from unnest($2::text[], $3::text[], $4::integer[]))",
+        project_id,
+        *columns,
+    )
+    await connection.execute(
+        "insert into retention_rule (project_id, field, value, days)"
+        " select $1, * from unnest($2::text[], $3::text[], $4::integer[]) on conflict do nothing",
+        project_id,
+        *columns,
+    )
+
+
+async def earliest_cutoffs(database: Database, now: datetime) -> datetime | None:
+    """Before when any rule lets something go; None without rules."""
+    rows = await database.fetch("select min(days) as days from retention_rule")
+    return None if rows[0]["days"] is None else _cutoff(rows[0]["days"], now)
+
+
+async def sweep_rules(database: Database, now: datetime, freed: Callable[[Freed], None]) -> None:
+    """Let go of what the rules of all projects say. `kept_trace` is up to date. Raises `Outage`."""
+    rows = await database.fetch(
+        "select r.* from retention_rule r join project p on p.id = r.project_id where p.deleted_at is null"
+        " order by r.project_id, r.field, r.value"
+    )
+    for row in rows:
+        rule = RetentionRule(row["field"], row["value"], row["days"])
+        due = _Due(row["project_id"], rule, row["swept_until"], row["swept_at"])
+        if due.swept_until is None or due.swept_until < _cutoff(rule.days, now):
+            await _sweep(database, due, now, freed)
+
+
+def _cutoff(days: int, now: datetime) -> datetime:
+    return day_of(now) - timedelta(days=days)
+
+
+async def _sweep(database: Database, due: _Due, now: datetime, freed: Callable[[Freed], None]) -> None:
+    cutoff = _cutoff(due.rule.days, now)
+    since = _BEGINNING if due.swept_until is None else due.swept_until - LOOKED_AT_AGAIN
+    await _walk(database, due, (_BY_START, "t.started_at", "started_at"), (since, cutoff), now, freed)
+    if due.swept_at is not None:
+        await _walk(
+            database, due, (_BY_ARRIVAL, "t.created_at", "created_at"), (due.swept_at, cutoff), now, freed
+        )
+    await database.fetch(
+        "update retention_rule set swept_until = $5, swept_at = $6 where project_id = $1 and field = $2"
+        " and value = $3 and days = $4",
+        *(due.project_id, due.rule.field, due.rule.value, due.rule.days, cutoff, now),
+    )
+
+
+async def _walk(
+    database: Database,
+    due: _Due,
+    order: tuple[str, str, str],
+    stretch: tuple[datetime, datetime],
+    now: datetime,
+    freed: Callable[[Freed], None],
+) -> None:
+    """Look at the traces of a stretch in an order, and delete what has expired."""
+    condition, key, name = order
+    statement = _BATCH.format(range=condition, order=key, key=name).replace(
+        "t.next_at from", f"t.next_at{', t.created_at' if name == 'created_at' else ''} from"
+    )
+    since, cutoff = stretch
+    place: tuple[datetime, bytes] = (_BEGINNING, b"")
+    while True:
+        # The next traces in this order.
+        rows = await database.fetch(
+            statement,
+            *(due.project_id, cutoff, since, *place, BATCH_TRACES),
+            *(due.rule.field, due.rule.value),
+            timeout_s=STEP_TIMEOUT_S,
+        )
+        expired = [row["trace_id"] for row in rows if row["expired"]]
+        for first in range(0, len(expired), DELETED_TRACES):
+            await _delete(database, due.project_id, expired[first : first + DELETED_TRACES], now, freed)
+        if len(rows) < BATCH_TRACES:
+            return
+        place = rows[-1]["place"], rows[-1]["trace_id"]
+        await trio.sleep(BATCH_PAUSE_S)
+
+
+async def _delete(
+    database: Database,
+    project_id: int,
+    trace_ids: Sequence[bytes],
+    now: datetime,
+    freed: Callable[[Freed], None],
+) -> None:
+    async def work(connection: Connection) -> Any:
+        row: Any = await connection.fetchrow(_DELETE, project_id, trace_ids)
+        for hours, dataset in (
+            (row["span_hours"], SPANS),
+            (row["call_hours"], TOOL_CALLS),
+            (row["trace_hours"], TRACES),
+        ):
+            await mark_dirty(connection, [(project_id, hour) for hour in hours], dataset, now)
+        if row["sessions"]:
+            await connection.execute(_SESSIONS, project_id, row["sessions"])
+        return row
+
+    row = await database.run(work, timeout_s=STEP_TIMEOUT_S)
+    for table, count in (("span", row["spans"]), ("tool_call", row["calls"]), ("trace", row["traces"])):
+        if count:
+            freed(Freed(table, rows=count))
