@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,24 @@ def test_every_setting_of_the_security_page_is_one() -> None:
     named = set(re.findall(r"`(SVC_\w+)", PAGES["SECURITY.md"]))
     assert named
     assert named <= known
+
+
+def test_wheels_and_the_image_carry_the_license_and_the_notice() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["license-files"] == ["LICENSE", "NOTICE"]
+    # What is built in the image is built from what is copied there.
+    copied = re.findall(
+        r"^COPY (.+) \./$", (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8"), re.M
+    )
+    assert {"LICENSE", "NOTICE"} <= set(copied[0].split())
+
+
+def test_the_notice_names_what_was_taken_from_others() -> None:
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    taken_from = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "svc").rglob("*.txt")
+        if "Source:" in path.read_text(encoding="utf-8")
+    ]
+    assert taken_from
+    assert [path for path in taken_from if path not in notice] == []
