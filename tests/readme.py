@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from svc.config.text import settings_markdown
 from svc.domain.detect.detectors.table import detectors_table
 from svc.domain.dialects import general
 from svc.domain.dialects.understood import understood
 from svc.domain.marks.table import marks_table
+from svc.domain.quantities import size
+from svc.domain.sizing import MILLION_SPAN_BYTES, sized
 from svc.front.mcp import tools
 
 ROOT = Path(__file__).parent.parent
@@ -60,6 +64,34 @@ def dialects_table() -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def alert_rules_table() -> str:
+    """The alert rules for Prometheus: what each means, and what to do."""
+    (group,) = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    rows = [["Alert", "Urgency", "Meaning", "What to do"], ["---"] * 4]
+    for rule in group["rules"]:
+        notes = rule["annotations"]
+        rows.append([f"`{rule['alert']}`", rule["labels"]["severity"], notes["meaning"], notes["action"]])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+#: The traffic in the table of sizes.
+SPANS_A_DAY = (100_000, 1_000_000, 10_000_000, 50_000_000, 200_000_000)
+TERMS_DAYS = (7, 30, 90)
+
+
+def sizes_table() -> str:
+    """How large an instance must be, by its traffic."""
+    days = [f"disk for {term} days" for term in TERMS_DAYS]
+    rows = [["Spans a day", "at the peak", "cores", "memory", *days, "the rate is"], ["---:"] * (7) + ["---"]]
+    for spans in SPANS_A_DAY:
+        terms = [sized(spans, int(MILLION_SPAN_BYTES.value), term) for term in TERMS_DAYS]
+        rate, basis = terms[0].peak_spans_s, "measured" if terms[0].rate_measured else "proportional"
+        disks = [size(instance.disk_bytes) for instance in terms]
+        cores, memory = str(terms[0].cores), size(terms[0].memory_bytes)
+        rows.append([f"{spans:,}", f"{rate:,.0f}/s", cores, memory, *disks, basis])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def renewed(text: str, mark: str, table: str) -> str:
     """The text with the table between the two marks of this name."""
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
@@ -74,6 +106,8 @@ def tables() -> dict[str, str]:
         "tools": tools.markdown_table(),
         "detectors": detectors_table(),
         "marks": marks_table(),
+        "alert-rules": alert_rules_table(),
+        "sizes": sizes_table(),
     }
 
 

@@ -9,7 +9,9 @@ import argparse
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import attrs
 
 from protocol.backup import BackupRefused, Manifest
 from svc.backup.folder import BackupFolder, read_manifest
@@ -18,6 +20,7 @@ from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup, take
 from svc.backup.verifying import verify
 from svc.commands.columns import print_columns
+from svc.commands.printing import offer_json, print_json
 from svc.commands.telling import Teller
 from svc.config.table import Settings
 from svc.domain.quantities import count, duration, size
@@ -52,6 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at", metavar="STAMP", help="verify: this backup of the list, not the newest")
     parser.add_argument("--digests", action="store_true", help="verify: digests only, no trial restore")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="verify: where the trial restore may lie")
+    offer_json(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -63,11 +67,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         case "verify":
             await _verify(folder, arguments, settings)
         case "list":
-            _list(folder)
+            _list(folder, as_json=arguments.json)
         case "prune":
-            _prune(folder, arguments.keep)
+            _prune(folder, arguments.keep, as_json=arguments.json)
         case _:
-            await _take(folder, settings, full=arguments.full, physical=arguments.physical)
+            await _take(folder, settings, arguments)
 
 
 def _verb_and_folder(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
@@ -79,7 +83,8 @@ def _verb_and_folder(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
     return ("" if len(words) == 1 else words[0]), BackupFolder(Path(words[-1]).expanduser())
 
 
-async def _take(folder: BackupFolder, settings: Settings, *, full: bool, physical: bool) -> None:
+async def _take(folder: BackupFolder, settings: Settings, arguments: argparse.Namespace) -> None:
+    full, physical = arguments.full, arguments.physical
     async with open_store(settings, as_it_is=True) as store:
         if not physical:
             backup = await take(settings, store.database, folder, full=full, told=Teller())
@@ -92,8 +97,31 @@ async def _take(folder: BackupFolder, settings: Settings, *, full: bool, physica
                 "--physical copies the embedded database, and this one is served: leave it out, or use the"
                 " tools of that server (pg_basebackup, snapshots)"
             )
+    if arguments.json:
+        made = {
+            "new_files": backup.new_files,
+            "new_bytes": backup.new_bytes,
+            "unchanged_files": backup.kept_files,
+            "took_s": backup.manifest.took_s,
+            "notes": _notes(backup.manifest),
+        }
+        print_json(_facts(backup.manifest) | made)
+        return
     for line in summary(backup):
         print(line)
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    """What is shown of a backup; rows of a physical one are not known."""
+    physical = manifest.physical is not None
+    return {
+        "backup": manifest.stamp,
+        "physical": physical,
+        "rows": None if physical else sum(relation.fingerprint.rows for relation in manifest.relations),
+        "bytes": sum(file.bytes for file in manifest.files()),
+        "secrets": manifest.secrets is not None,
+        "release": manifest.release,
+    }
 
 
 def summary(backup: TakenBackup) -> list[str]:
@@ -109,8 +137,14 @@ def summary(backup: TakenBackup) -> list[str]:
         lines = [f"backup {manifest.stamp}: {extent}, {total} together"]
     else:
         rows = sum(relation.fingerprint.rows for relation in manifest.relations)
-        lines = [f"backup {manifest.stamp}: {count(rows)} rows in {len(manifest.relations)} tables, {size}"]
+        lines = [f"backup {manifest.stamp}: {count(rows)} rows in {len(manifest.relations)} tables, {total}"]
     lines.append(f"{new}; unchanged: {backup.kept_files} files; took {duration(manifest.took_s * 1000)}")
+    return lines + _notes(manifest)
+
+
+def _notes(manifest: Manifest) -> list[str]:
+    """What waits for a restore, and what is not in it."""
+    lines = []
     if manifest.spool is not None and manifest.spool.batches:
         lines.append(f"spool: {manifest.spool.batches} batches with {manifest.spool.spans} spans")
     if manifest.spool_mode == "memory":
@@ -130,10 +164,16 @@ async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings:
     teller = Teller()
     if arguments.digests:
         files = await check_files(folder, manifest, teller)
+        if arguments.json:
+            print_json({"backup": manifest.stamp, "good": True, "tried_out": False, "files": files})
+            return
         print(f"backup {manifest.stamp}: {files} files are what was written; not tried out")
         return
     async with asyncio_loop(AWAY):
         proof = await verify(folder, manifest, settings.backup_passphrase, arguments.scratch, teller)
+    if arguments.json:
+        print_json({"backup": manifest.stamp, "good": True, "tried_out": True} | attrs.asdict(proof))
+        return
     print(f"backup {manifest.stamp} is good: restored on a scratch server and asked")
     rows, spans = count(proof.rows), count(proof.spans)
     print(f"{proof.files} files, {rows} rows, {spans} spans counted by rows and by cubes")
@@ -142,8 +182,11 @@ async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings:
         print("sealed values were not tried: they need SVC_BACKUP_PASSPHRASE and a backup made with it")
 
 
-def _list(folder: BackupFolder) -> None:
+def _list(folder: BackupFolder, *, as_json: bool) -> None:
     manifests = [read_manifest(path) for path in folder.manifests()]
+    if as_json:
+        print_json([_facts(manifest) for manifest in manifests])
+        return
     if not manifests:
         print(f"no backups in {folder.root}")
         return
@@ -166,11 +209,14 @@ def _rows(manifest: Manifest) -> str:
     return f"{sum(relation.fingerprint.rows for relation in manifest.relations):,}"
 
 
-def _prune(folder: BackupFolder, keep: int | None) -> None:
+def _prune(folder: BackupFolder, keep: int | None, *, as_json: bool) -> None:
     if keep is None or keep < 1:
         raise BackupRefused("say how many backups stay: --keep N, at least 1")
     if folder.newest() is None:
         raise BackupRefused(f"{folder.root} holds no backup")
     with folder.held():
         backup_count, files, freed = folder.prune(keep)
+    if as_json:
+        print_json({"pruned": backup_count, "files": files, "freed_bytes": freed})
+        return
     print(f"{backup_count} backups pruned, {files} files removed, {size(freed)} free")

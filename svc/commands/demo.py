@@ -22,10 +22,11 @@ import httpx2
 import trio
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
 from protocol.storage import Outage
 from svc.commands.demo_story import Attributes, StoryTrace, as_json, pairs, probe, request_of, traces_of
-from svc.commands.own_service import asking, own_url
+from svc.commands.own_service import asking, other_folder, own_url
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
 from svc.domain.exporters import DEMO_SCOPE
@@ -224,6 +225,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Send the traces and print what the query API says. Raises `Outage` when the service is not there."""
     base = arguments.url or own_url(settings)
+    elsewhere = None if arguments.url else other_folder(settings)
+    if elsewhere is not None:
+        raise OperatorError(f"{elsewhere}. Give this command the same SVC_DATA_DIR")
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         keys = PostgresKeyStore(store.database)
@@ -255,7 +259,7 @@ async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> N
             headers={"Authorization": f"Bearer {write}", "Content-Type": "application/x-protobuf"},
         )
         if response.status_code != 200:
-            raise Outage(f"the OTLP door answered {response.status_code}: {response.text[:200]}")
+            raise _unaccepted("OTLP door", response)
         span_count += len(spans)
     print(f"sent {TRACES} traces with {span_count} spans to {client.base_url}")
     with trio.fail_after(ARRIVAL_TIMEOUT_S):
@@ -264,6 +268,17 @@ async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> N
     took_s = (datetime.now(UTC) - now).total_seconds()
     print(f"stored and queryable: {span_count} spans after {duration(took_s * 1000)}\n")
     await ask.show()
+
+
+def _unaccepted(door: str, response: httpx2.Response) -> Exception:
+    """What a refused request of the demo means. A key that was just made is known to its own database."""
+    if response.status_code == 401:
+        return OperatorError(
+            f"the service at {response.url.scheme}://{response.url.netloc.decode()} does not know a key that"
+            " was just made here: it runs on another data folder or database. Give this command the settings"
+            " of that service"
+        )
+    return Outage(f"the {door} answered {response.status_code}: {response.text[:200]}")
 
 
 def midnight(moment: datetime) -> datetime:
@@ -319,7 +334,7 @@ async def _post_patiently(client: httpx2.AsyncClient, write: str, body: bytes) -
         if response.status_code == 200:
             return
         if response.status_code != 503:
-            raise Outage(f"the OTLP door answered {response.status_code}: {response.text[:200]}")
+            raise _unaccepted("OTLP door", response)
         await trio.sleep(float(response.headers.get("Retry-After", "1")))
 
 
@@ -361,6 +376,6 @@ class _Asker:
             f"/v1/query/{route}", json=body, headers={"Authorization": f"Bearer {self._key}"}
         )
         if response.status_code != 200:
-            raise Outage(f"the query API answered {response.status_code}: {response.text[:200]}")
+            raise _unaccepted("query API", response)
         data: dict[str, Any] = response.json()["data"]
         return data

@@ -16,14 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import attrs
 import trio
 
 from protocol.importing import StoredSums
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
 from svc.commands.place import name_project, named_project
+from svc.commands.printing import offer_json, print_json
 from svc.commands.telling import Teller
 from svc.config.table import Settings
 from svc.importers.journal import Journal, MovedSpans, SourceSums, forget, journal
@@ -70,6 +72,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="read and count everything, store nothing")
     parser.add_argument("--again", action="store_true", help="begin anew, not where a run before was cut off")
     name_project(parser)
+    offer_json(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -119,7 +122,11 @@ async def _import(
                 print(f"going on behind page {import_journal.moved.pages} of an earlier run", file=sys.stderr)
             await moving.run(import_journal, teller)
             source_sums, stored_sums = await moving.compare(import_journal)
-            _report(project, order, source, moving, import_journal, (source_sums, stored_sums))
+            counted = (source_sums, stored_sums)
+            if arguments.json:
+                print_json(_facts(project, order, source, import_journal, counted, dry=arguments.dry_run))
+            else:
+                _report(project, order, source, moving, import_journal, counted)
         if not arguments.dry_run:
             forget(file)
     return (
@@ -166,6 +173,32 @@ def _rate(text: str) -> float:
 def _missing(moved: MovedSpans, source_sums: SourceSums, stored_sums: StoredSums) -> int:
     """Spans that were given, are not stored, and that nothing explains."""
     return source_sums.spans - stored_sums.spans - moved.expired - moved.outside - sum(moved.refused.values())
+
+
+def _facts(
+    project: Project,
+    order: ImportOrder,
+    source: Source,
+    import_journal: Journal,
+    counted: tuple[SourceSums, StoredSums],
+    *,
+    dry: bool,
+) -> dict[str, Any]:
+    """The outcome for programs: `moved` over all runs, `given` by the source, `now_here` in the project."""
+    moved, (source_sums, stored_sums) = import_journal.moved, counted
+    return {
+        "project": f"{project.org_slug}/{project.slug}",
+        "source": source.name,
+        "place": order.place,
+        "from": import_journal.window.low,
+        "to": import_journal.window.high,
+        "dry_run": dry,
+        "given": attrs.asdict(source_sums),
+        "moved": attrs.asdict(moved),
+        "now_here": None if dry else attrs.asdict(stored_sums),
+        "missing": None if dry else max(0, _missing(moved, source_sums, stored_sums)),
+        "stays_behind": list(source.leaves),
+    }
 
 
 def _report(

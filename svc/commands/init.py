@@ -19,6 +19,7 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.release import image_tag, release
+from svc.commands.printing import offer_json, print_json
 from svc.config.checks import boot_refusals
 from svc.config.table import BadSetting, Settings, read_settings
 from svc.secrets.own import SECRETS, kept_text
@@ -37,6 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--domain", help="public hostname; the service then serves HTTPS under it")
     parser.add_argument("--email", help="address for the certificate authority, with --domain")
     parser.add_argument("--postgres", action="store_true", help="keep the data in a PostgreSQL beside it")
+    offer_json(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -62,10 +64,15 @@ def _make(arguments: argparse.Namespace, settings: Settings) -> None:
     _write(folder / COMPOSE, template, 0o644)
     _write(folder / ENV, "".join(f"{name}={value}\n" for name, value in env.items()), 0o600)
     profile = " --profile postgres" if arguments.postgres else ""
+    commands = [f"docker compose{profile} up -d", "docker compose exec trace-svc cat /data/first-keys"]
+    if arguments.json:
+        files_made = [str(folder / COMPOSE), str(folder / ENV)]
+        print_json({"folder": str(folder), "files": files_made, "next": commands})
+        return
     print(f"wrote {folder / COMPOSE} and {folder / ENV}")
     print(f"keep {ENV} as you keep the data: it opens what is sealed")
-    print(f"next, in {folder}: docker compose{profile} up -d")
-    print("then: docker compose exec trace-svc cat /data/first-keys")
+    print(f"next, in {folder}: {commands[0]}")
+    print(f"then: {commands[1]}")
 
 
 def _environment(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The service that runs beside a command, as the settings say where: its address and a client for it.
 
-Never used for another host than this machine, but for an address that the operator types.
+Never used for another host than this machine, but for an address that the operator types. Whether
+a service at that address has another data folder is seen on this machine alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from svc.config.table import Settings
+from svc.wiring.neighbour import served_folder
 
 
 def own_url(settings: Settings) -> str:
@@ -19,6 +21,18 @@ def own_url(settings: Settings) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     scheme = "https" if settings.does_tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def other_folder(settings: Settings) -> str | None:
+    """A sentence where a service at the address of these settings runs on another data folder; else None."""
+    port = urlsplit(own_url(settings)).port
+    folder = served_folder(port) if port else None
+    if folder is None or folder.resolve() == settings.data_dir.resolve():
+        return None
+    return (
+        f"the service at {own_url(settings)} runs on another data folder, {folder}, and SVC_DATA_DIR is"
+        f" {settings.data_dir} here"
+    )
 
 
 def asking(url: str, settings: Settings, *, timeout_s: float) -> httpx2.AsyncClient:

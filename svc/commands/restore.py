@@ -16,6 +16,7 @@ from protocol.backup import BackupRefused, Manifest
 from svc.backup.folder import BackupFolder
 from svc.backup.physical import restore_physical
 from svc.backup.restoring import Restored, box_of, restore
+from svc.commands.printing import offer_json, print_json
 from svc.commands.telling import Teller
 from svc.config.table import Settings, read_settings
 from svc.domain.quantities import count, duration
@@ -45,6 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="leave this table out; may be repeated",
     )
     parser.add_argument("--without-secrets", action="store_true", help="leave the secrets out")
+    offer_json(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -61,7 +63,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if arguments.into is not None:
         # Read like any other setting, so that a bad one is refused without being shown.
         settings = read_settings({**os.environ, "SVC_JDBC_URL": arguments.into})
-    again = 0
+    again = rows = None
     if settings.spool_mode == "kafka":
         # Harmless when the restore is refused after it: what is stored already is stored once.
         snapshot_at = manifest.origin.snapshot_at
@@ -74,10 +76,13 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             label = store.database.address.label()
         lines = [f"restored backup {manifest.stamp} into {label}", *notes, *_waiting(manifest, settings)]
     else:
-        lines = await _filled(folder, manifest, settings, secrets)
+        rows, lines = await _filled(folder, manifest, settings, secrets)
+    if arguments.json:
+        print_json({"backup": manifest.stamp, "rows": rows, "notes": lines, "messages_read_again": again})
+        return
     for line in lines:
         print(line)
-    if settings.spool_mode == "kafka":
+    if again is not None:
         print(f"{again} messages since an hour before the snapshot will be read again by the next start")
 
 
@@ -93,11 +98,12 @@ def _check_place(arguments: argparse.Namespace, settings: Settings) -> None:
 
 async def _filled(
     folder: BackupFolder, manifest: Manifest, settings: Settings, secrets: dict[str, bytes]
-) -> list[str]:
+) -> tuple[int, list[str]]:
+    """How many rows there are now, and what to say about it."""
     async with open_store(settings, as_it_is=True) as store:
         label = store.database.address.label()
         restoration = await restore(folder, manifest, store.database, settings.data_dir, secrets, Teller())
-    return _summary(restoration, manifest, settings, label)
+    return restoration.rows, _summary(restoration, manifest, settings, label)
 
 
 def _summary(restoration: Restored, manifest: Manifest, settings: Settings, label: str) -> list[str]:

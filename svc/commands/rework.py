@@ -10,14 +10,16 @@ import argparse
 import sys
 import time
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import attrs
 import trio
 
 from protocol.otlp.reading import WireSpan
 from protocol.release import release
 from protocol.storage import Outage
 from svc.commands.place import name_project, named_project
+from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.attributes.reading import AttributeReader
 from svc.domain.pricing import PriceBook
@@ -50,6 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.HelpFormatter
     parser.add_argument("--apply", action="store_true", help="change the stored spans; else only a preview")
     name_project(parser)
+    offer_json(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -57,13 +60,14 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     prices = price_book(settings.prices_file)
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
-        await _rework(store.database, project, arguments.command, prices, apply=arguments.apply)
+        await _rework(store.database, project, arguments, prices)
 
 
 async def _rework(
-    database: Database, project: Project, kind: Kind, prices: PriceBook, *, apply: bool
+    database: Database, project: Project, arguments: argparse.Namespace, prices: PriceBook
 ) -> None:
-
+    kind: Kind = arguments.command
+    apply: bool = arguments.apply
     fields = AttributeReader()
     fields.adopt((await AttributeKeys(database).states()).promoted)
     pairs_of = partial(fields.pairs, project.id)
@@ -82,7 +86,10 @@ async def _rework(
         if sys.stderr.isatty() and time.monotonic() - last_s > _REPORT_EVERY_S:
             last_s = time.monotonic()
             print(f"{progress.traces} traces, {progress.changed_spans} spans to change", file=sys.stderr)
-    _report(project, store, progress, apply=apply)
+    if arguments.json:
+        print_json(_facts(project, store, progress, apply=apply))
+    else:
+        _report(project, store, progress, apply=apply)
 
 
 async def _step(store: ReworkStore, progress: Progress, *, apply: bool) -> Progress:
@@ -98,6 +105,22 @@ async def _step(store: ReworkStore, progress: Progress, *, apply: bool) -> Progr
                 # The step may have been committed before the connection was lost.
                 progress = await store.resumed()
     raise AssertionError("unreachable")
+
+
+def _facts(project: Project, store: ReworkStore, progress: Progress, *, apply: bool) -> dict[str, Any]:
+    """The outcome for programs; with `applied` false it is what would change."""
+    return {
+        "project": f"{project.org_slug}/{project.slug}",
+        "brought_to": store.version,
+        "applied": apply,
+        "spans": progress.spans,
+        "traces": progress.traces,
+        "changed_spans": progress.changed_spans,
+        "changed_traces": progress.changed_traces,
+        "without_payload": progress.without_payload,
+        "before": attrs.asdict(progress.before) | {"cost": float(progress.before.cost)},
+        "after": attrs.asdict(progress.after) | {"cost": float(progress.after.cost)},
+    }
 
 
 def _report(project: Project, store: ReworkStore, progress: Progress, *, apply: bool) -> None:

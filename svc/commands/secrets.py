@@ -9,6 +9,7 @@ Secrets: plaintext passes from one key to the other and is never printed.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -16,6 +17,7 @@ import attrs
 
 from protocol.operator import OperatorError
 from protocol.sealed import Lost
+from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
@@ -44,8 +46,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "SVC_SECRET_KEY_PREVIOUS, restart the service, run `trace-svc secrets rotate`, drop the old one."
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    verbs.add_parser("list", help="list the sealed values and whether a key here opens them")
-    verbs.add_parser("rotate", help="seal every value anew with the present key")
+    listing = verbs.add_parser("list", help="list the sealed values and whether a key here opens them")
+    rotate = verbs.add_parser("rotate", help="seal every value anew with the present key")
+    for verb in (listing, rotate):
+        offer_json(verb)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -59,25 +63,33 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             *(_Row(f"alert channel {row.name!r}", row.sealed, row.purpose, partial(channels.reseal, row))
               for row in await channels.all_sealed()),
         ]  # fmt: skip
-        resealed = lost = 0
+        values: list[dict[str, str]] = []
         for row in rows:
-            assert row.sealed is not None, "only sealed rows were asked for"
-            opened = sealer.open(row.sealed, row.purpose)
-            if isinstance(opened, Lost):
-                lost += 1
-                print(f"lost      {row.name}: {opened.reason}")
-            elif sealer.is_current(row.sealed):
-                print(f"current   {row.name}")
-            elif arguments.verb == "list":
-                print(f"earlier   {row.name}: opens with a key of SVC_SECRET_KEY_PREVIOUS")
-            elif await row.reseal(sealer.seal(opened, row.purpose)):
-                resealed += 1
-                print(f"resealed  {row.name}")
-            else:
-                print(f"changed   {row.name}: somebody has just entered it anew")
-    if not rows:
+            state, note = await _looked_at(sealer, row, rotates=arguments.verb == "rotate")
+            values.append({"name": row.name, "state": state, "note": note})
+            if not arguments.json:
+                print(f"{state:<9} {row.name}{': ' * bool(note)}{note}")
+    states = Counter(value["state"] for value in values)
+    if arguments.json:
+        print_json({"values": values, "resealed": states["resealed"], "lost": states["lost"]})
+    elif not values:
         print("nothing is sealed here yet")
     elif arguments.verb == "rotate":
-        print(f"{resealed} of {len(rows)} resealed with the present key")
-    if lost:
-        raise SomeLost(f"{lost} of {len(rows)} cannot be opened; nothing else is affected")
+        print(f"{states['resealed']} of {len(values)} resealed with the present key")
+    if states["lost"]:
+        raise SomeLost(f"{states['lost']} of {len(values)} cannot be opened; nothing else is affected")
+
+
+async def _looked_at(sealer: Sealer, row: _Row, *, rotates: bool) -> tuple[str, str]:
+    """The state of a value, which is sealed anew where that is wanted, and what is to be said about it."""
+    assert row.sealed is not None, "only sealed rows were asked for"
+    opened = sealer.open(row.sealed, row.purpose)
+    if isinstance(opened, Lost):
+        return "lost", opened.reason
+    if sealer.is_current(row.sealed):
+        return "current", ""
+    if not rotates:
+        return "earlier", "opens with a key of SVC_SECRET_KEY_PREVIOUS"
+    if await row.reseal(sealer.seal(opened, row.purpose)):
+        return "resealed", ""
+    return "changed", "somebody has just entered it anew"

@@ -13,7 +13,9 @@ from typing import Final
 
 import trio
 
+from protocol.operator import OperatorError
 from protocol.paths import path_refusal
+from svc.commands.own_service import other_folder
 from svc.config.table import DEFAULT_BIND, Settings
 from svc.config.text import settings_help
 
@@ -50,6 +52,9 @@ async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
     # What follows takes a second to import, and help need not wait for it.
     from svc.serve import Ready, serve
 
+    elsewhere = other_folder(settings)
+    if elsewhere is not None:
+        raise OperatorError(f"{elsewhere}. Stop it first, or give this one another --port")
     async with trio.open_nursery() as nursery:
         ready: Ready | None = await nursery.start(serve, settings)
         if ready is None:

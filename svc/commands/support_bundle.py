@@ -34,6 +34,7 @@ from protocol.storage import Outage
 from svc.commands.disk import disk_facts
 from svc.commands.doctor import examined
 from svc.commands.own_service import asking, own_url
+from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings, setting_rows
 from svc.domain.disk_budget import forecast
 from svc.runtime.clock import now
@@ -65,6 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="default: trace-svc-support-TIME.tar.gz, here"
     )
+    offer_json(parser)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -75,6 +77,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         raise OperatorError(f"{path} is there already: name another file")
     parts = await gathered(settings, os.environ, moment)
     _write(path, parts, moment)
+    if arguments.json:
+        print_json({"file": str(path), "parts": list(parts)})
+        return
     print(f"wrote {path}: {', '.join(parts)}")
     print("look into it before you pass it on: it holds settings, sizes and plans, and no payloads")
 

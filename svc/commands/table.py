@@ -97,6 +97,7 @@ COMMANDS: Final = (
         "import", "move in what Phoenix, MLflow, Langfuse or another instance has", "importing", group=_KEEP
     ),
     Command("disk", "show what takes the disk, and when the budget is reached", "disk", group=_KEEP),
+    Command("size", "say how large a machine must be for your traffic", "size", looks_only=True, group=_RUN),
     Command("upgrade", "rehearse what this release will do to the database", "upgrade", group=_RUN),
     Command("restore", "bring a backup back into an empty database", "restore", group=_KEEP),
     Command("demo", "send sample agent traces and ask about them", "demo", group=_ASK),
@@ -120,6 +121,13 @@ COMMANDS: Final = (
         "support-bundle",
         "write settings, health, sizes and plans into one archive, without payloads",
         "support_bundle",
+        looks_only=True,
+        group=_RUN,
+    ),
+    Command(
+        "completion",
+        "print a script by which bash, zsh or fish complete these commands",
+        "completion",
         looks_only=True,
         group=_RUN,
     ),

@@ -13,6 +13,7 @@ from typing import Final
 from protocol.operator import OperatorError
 from protocol.taxonomy import BadTaxonomy, Taxonomy
 from svc.commands.place import name_project, named_project
+from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.taxonomy_file import taxonomy_of
 from svc.store.detection.taxonomy import TaxonomyStore
@@ -67,6 +68,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     importing.add_argument("file", type=Path, help="YAML or JSON")
     name_project(importing)
+    offer_json(importing)
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -78,7 +80,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         await TaxonomyStore(store.database).replace(project.id, taxonomy)
-    counts = ", ".join(
-        f"{len(getattr(taxonomy, name))} {name.replace('_', ' ')}" for name in Taxonomy.__struct_fields__
-    )
-    print(f"{project.org_slug}/{project.slug} now has {counts}")
+    counts = {name: len(getattr(taxonomy, name)) for name in Taxonomy.__struct_fields__}
+    if arguments.json:
+        print_json({"project": f"{project.org_slug}/{project.slug}"} | counts)
+        return
+    listed = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
+    print(f"{project.org_slug}/{project.slug} now has {listed}")

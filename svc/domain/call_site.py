@@ -10,6 +10,7 @@ import functools
 import re
 from typing import Final
 
+from svc.domain.service_names import without_instance
 from svc.domain.values import identifier
 
 #: What a deploy or a request changes: UUIDs, long hexadecimal words that hold a digit, runs of digits.
@@ -33,10 +34,10 @@ def infer_call_site(
 ) -> str:
     """`service/component/name` as the application spells them, equal over deploys and requests (contract §3).
 
-    `component` is the nearest agent, workflow or function. From both names ids and digits are stripped, and
-    from the span's name its model, so that neither a new model nor a new instance makes a new call site.
-    What is left empty is left out; a span of no name at all goes by its kind. Calls are remembered: pass
-    short text.
+    Of a service that is called as its container or pod, the instance is left out. `component` is the nearest
+    agent, workflow or function. From both names ids and digits are stripped, and from the span's name its
+    model, so that neither a new model nor a new instance makes a new call site. What is left empty is left
+    out; a span of no name at all goes by its kind. Calls are remembered: pass short text.
     """
     span_name = name
     for model in (request_model, response_model):
@@ -51,7 +52,7 @@ def infer_call_site(
 def _service(service: str | None) -> str:
     # SDKs without a name make one up from the executable: `unknown_service:/usr/bin/node`.
     name = (service or "").partition(":")[0] if (service or "").startswith("unknown_service") else service
-    return (name or "unknown_service").strip()
+    return without_instance((name or "").strip()) or "unknown_service"
 
 
 def _stripped(name: str) -> str:

@@ -13,6 +13,7 @@ from protocol.rest.query import timestamp
 from svc.domain.dialects import DIALECTS
 from svc.domain.exporters import Exporter, SeenSpans
 from svc.domain.quantities import duration
+from svc.domain.service_names import names_an_instance
 
 #: A share below this is worth a word.
 _LITTLE: Final = 0.5
@@ -119,6 +120,11 @@ def advice(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False)
         )
     if not exporter.service or exporter.service.startswith("unknown_service"):
         yield "its service has no name: set OTEL_SERVICE_NAME"
+    elif names_an_instance(exporter.service):
+        yield (
+            f"its service is called as its container, {exporter.service}, which changes with every restart:"
+            " set OTEL_SERVICE_NAME"
+        )
     if totals.looked >= _ENOUGH and not dialect_names:
         yield (
             "none of its spans speaks of models: fine for a web framework, else instrument the library that"

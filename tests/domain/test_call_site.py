@@ -46,6 +46,13 @@ def test_a_made_up_service_name_does_not_tell_where_it_ran() -> None:
     assert site("chat", service=None) == site("chat", service="") == "unknown_service/chat"
 
 
+def test_the_instance_of_a_service_is_no_part_of_a_call_site() -> None:
+    assert site("chat", service="shop-7d9f8b6c5d-x2x4z") == site("chat", service="shop") == "shop/chat"
+    assert site("chat", service="4f1c2ab93d0e") == "unknown_service/chat"
+    for name in ("shop-v2", "shop-blue-green", "deadbeef", "shop-7d9f8b6c5d"):
+        assert site("chat", service=name) == f"{name}/chat"
+
+
 def test_a_tag_is_taken_at_its_word() -> None:
     row = mapped({"svc.call_site.id": "Checkout 7"}, resource={"service.name": "shop"})
     assert (row.call_site_id, row.tagged) == ("Checkout 7", True)

@@ -171,6 +171,12 @@ def test_a_service_without_a_name_is_told() -> None:
         assert any("OTEL_SERVICE_NAME" in sentence for sentence in said(seen(**CHAT), Exporter(name)))
 
 
+def test_a_service_that_is_called_as_its_container_is_told() -> None:
+    for name in ("4f1c2ab93d0e", "shop-7d9f8b6c5d-x2x4z"):
+        assert f"called as its container, {name}," in said(seen(**CHAT), Exporter(name))[0]
+    assert not any("container" in sentence for sentence in said(seen(**CHAT), Exporter("shop")))
+
+
 def test_a_report_of_nothing_divides_by_nothing() -> None:
     report = exporter_report(Exporter(), SeenSpans(last_seen_at=EPOCH))
     assert (report.service, report.shares.model, report.least_lag_s) == (None, None, None)

@@ -16,6 +16,7 @@ import msgspec
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA, spellings
+from svc.domain.service_names import without_instance
 from svc.domain.span import SpanRow
 from svc.domain.values import NAME_CHARS, text
 
@@ -191,6 +192,9 @@ def value_text(value: Any) -> str | None:
 
 
 def _texts_of(field: str, value: Any) -> Sequence[str]:
+    if field == "service" and type(value) is str:
+        # An instance is no service of its own.
+        value = without_instance(value)
     return _texts(value) if field in _MANY else _one(value)
 
 

@@ -31,7 +31,7 @@ DISTINCT: Final[Mapping[MeasureName, str]] = {"traces": TRACE, "sessions": "sess
 
 #: Measures that add up from sums.
 _SUMMED: Final[frozenset[MeasureName]] = frozenset({"count", "errors", "error_rate", "cost", "tokens"})
-_DURATIONS: Final[frozenset[MeasureName]] = frozenset({"duration_p50", "duration_p95", "duration_p99"})
+DURATIONS: Final[frozenset[MeasureName]] = frozenset({"duration_p50", "duration_p95", "duration_p99"})
 _DAY_HOURS: Final = 24
 
 
@@ -96,7 +96,7 @@ class Scan:
     def of_whole_days(self) -> bool:
         """Whether sums of whole days serve, where a day is in the range as a whole."""
         # Hours since 1970, so that each day begins with a multiple of 24.
-        return self.measure in _DURATIONS and all(start % _DAY_HOURS == 0 for start in self.starts)
+        return self.measure in DURATIONS and all(start % _DAY_HOURS == 0 for start in self.starts)
 
     def _with(self, measured: Sequence[str]) -> list[str]:
         names = {ARRIVED, *self.filters, *measured}

@@ -50,6 +50,13 @@ class DistinctIds:
     #: Hashes from here on are left out, once some were.
     limit: int = _HASHES
 
+    @classmethod
+    def of_sorted(cls, hashes: Any) -> DistinctIds:
+        """Those of an array of numpy in which each is once, the smallest first."""
+        if len(hashes) <= COUNTED_IDS:
+            return cls(set(hashes.tolist()))
+        return cls(set(hashes[:COUNTED_IDS].tolist()), int(hashes[COUNTED_IDS]))
+
     def add(self, hashes: Iterable[int]) -> None:
         """Add the hashes of further ids."""
         self.hashes.update(hashes if self.limit == _HASHES else (h for h in hashes if h < self.limit))

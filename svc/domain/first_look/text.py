@@ -7,7 +7,6 @@ or "dearer": that takes a baseline, and a subject that has one is left to its de
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from svc.domain.first_look.facts import (
 )
 from svc.domain.first_look.month import MONTH_AFTER, MONTH_TRACES
 from svc.domain.quantities import count, counted, duration, money, percent, size
+from svc.domain.service_names import names_an_instance
 
 #: Traces that a fact names to be opened.
 EXAMPLES: Final = 3
@@ -36,8 +36,6 @@ GROUPS: Final[Mapping[Group, str]] = {
     "failed": "Failed, but too rarely to be sure",
     "setup": "To change in your setup",
 }
-#: A service named after its container: the id that Docker gives it, and what Kubernetes adds to a pod's name.
-_CONTAINER: Final = re.compile(r"[0-9a-f]{12}|.*-[0-9a-f]{8,10}-[a-z0-9]{5}")
 
 
 def facts_of(
@@ -169,7 +167,7 @@ def _never_sent(models: Sequence[ModelCount], traces: TraceCount) -> Iterable[Fa
 
 
 def _service_names(services: Iterable[str], traces: TraceCount) -> Iterable[Fact]:
-    names = sorted({service for service in services if _CONTAINER.fullmatch(service)})
+    names = sorted({service for service in services if names_an_instance(service)})
     if names:
         hidden_count = len(names) - EXAMPLES
         shown = ", ".join(names[:EXAMPLES]) + (f" and {count(hidden_count)} more" if hidden_count > 0 else "")

@@ -70,14 +70,24 @@ def _cause(error: OSError, port: int, variable: str) -> str:
 
 def holder(port: int) -> str:
     """The program that listens on this port, as far as this account may see."""
+    process = holding_process(port)
+    # It may end meanwhile.
+    with suppress(OSError):
+        if process is not None:
+            return f"process {process.name} ({(process / 'comm').read_text().strip()})"
+    return "another program"
+
+
+def holding_process(port: int) -> Path | None:
+    """The folder below /proc of the process that listens on this port, as far as this account may see."""
     inodes = {inode for table in _TABLES for inode in _listening(Path(table), port)}
     sockets = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").glob("[0-9]*") if sockets else ():
         # It may end meanwhile, and another account's is closed to us.
         with suppress(OSError):
             if any(os.readlink(file) in sockets for file in (process / "fd").iterdir()):
-                return f"process {process.name} ({(process / 'comm').read_text().strip()})"
-    return "another program"
+                return process
+    return None
 
 
 def _listening(table: Path, port: int) -> Iterator[str]:

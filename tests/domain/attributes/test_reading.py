@@ -80,6 +80,12 @@ def own_names(*keys: str) -> dict[str, str]:
     return {key: f"attr.{key}" for key in keys}
 
 
+def test_the_instance_of_a_service_is_no_service_of_its_own() -> None:
+    for name, service in (("shop-7d9f8b6c5d-x2x4z", ["shop"]), ("shop", ["shop"])):
+        assert fields({}, resource={"service.name": name})["service"] == service
+    assert "service" not in fields({}, resource={"service.name": "4f1c2ab93d0e"})
+
+
 def test_a_key_counts_under_what_people_call_it_and_behind_the_spellings_of_a_convention() -> None:
     reader = AttributeReader()
     reader.adopt({1: {"shop.tier": "attr.tier", "acme.account": "tenant"}})

@@ -1,0 +1,33 @@
+"""What can be seen of a service that runs on this machine already: the data folder it was started with.
+
+Called by commands that must not mistake it for the service of their own folder. Read from `/proc`, where
+there is one and the service is this account's own. Connects to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from protocol.operator import OperatorError
+from svc.config.table import read_settings
+from svc.front.server.listening import holding_process
+
+
+def served_folder(port: int) -> Path | None:
+    """The data folder of a service of ours on this port; None of others, and where it cannot be seen."""
+    process = holding_process(port)
+    if process is None:
+        return None
+    with suppress(OSError, OperatorError):
+        words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
+        if "serve" not in words or not any("trace-svc" in word or word.startswith("svc") for word in words):
+            return None
+        pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
+        env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        for word, value in zip(words, [*words[1:], ""], strict=True):
+            if word.startswith("--data-dir"):
+                env["SVC_DATA_DIR"] = word.partition("=")[2] or value
+        return Path(os.readlink(process / "cwd")) / read_settings(env).data_dir
+    return None
