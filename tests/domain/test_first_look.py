@@ -64,7 +64,7 @@ def test_marks_say_what_is_so_of_which_tool_and_what_to_do() -> None:
     ]
     schema, http, fault = facts_of([], [], [], WHOLE, [], marks)
     assert schema.what == "create_return is called with arguments that break its schema"
-    assert schema.proof == "7 calls in 5 of 139 traces; most often `order` is required and missing."
+    assert schema.proof == "7 calls in 5 of 139 traces; most often order is required and missing."
     assert (schema.group, schema.filter, schema.examples) == (
         "broken",
         ("mark", "args_break_schema"),

@@ -142,11 +142,13 @@ MARKED: Final[Mapping[MarkName, tuple[str, str, str]]] = {
 def _marked(mark: MarkCount, traces: int) -> Fact:
     of_tool, of_any, action = MARKED[mark.name]
     proof = f"{counted(mark.count, 'call')} in {count(mark.traces)} of {counted(traces, 'trace')}"
-    if mark.detail and mark.count == 1:
-        proof += f": {mark.detail}"
-    elif mark.detail:
+    # As names stand elsewhere on the page and in the text.
+    detail = mark.detail.replace("`", "")
+    if detail and mark.count == 1:
+        proof += f": {detail}"
+    elif detail:
         often = "each time" if mark.detail_count == mark.count else "most often"
-        proof += f"; {often} {mark.detail}"
+        proof += f"; {often} {detail}"
     return Fact(
         mark.name,
         "broken",

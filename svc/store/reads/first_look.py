@@ -112,12 +112,13 @@ group by 1 order by 2 desc, 1 limit {_MODELS}
 # Marks of these traces, by the index on them, and the tool whose span shows each.
 _MARKED: Final = f"""
 select e.classifier_id as mark, e.subject_trace_id as trace_id, e.subject_span_id as span_id, e.summary,
-    e.created_at as started_at, c.name
+    c.name
 from classifier_event e left join lateral (
     select name from tool_call c where c.project_id = $1 and c.trace_id = e.subject_trace_id
     and c.span_id = e.subject_span_id and c.started_at >= $3 and c.started_at <= $4 limit 1
 ) c on true
-where e.project_id = $1 and e.subject_trace_id = any($2::bytea[]) and e.classifier_id = any($5::text[])
+where e.project_id = $1 and e.subject_trace_id = any($2::bytea[]) and e.subject_span_id is not null
+    and e.classifier_id = any($5::text[])
 order by e.created_at limit {_MARK_ROWS}
 """
 
@@ -255,7 +256,7 @@ def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
         services=services,
         tools=[tool_count.name for tool_count in tools[:_NAMES]],
         models=[model.name for model in models[:_NAMES]],
-        facts=facts_of(tools, _retries(rows.retries), models, counts, services, _marks(rows.marks)),
+        facts=facts_of(tools, _retries(rows.retries), models, counts, services, _marks(rows)),
         dearest=[_notable(row, rows.with_payloads) for row in rows.dearest],
         slowest=[_notable(row, rows.with_payloads) for row in rows.slowest],
         month=month_of([row["total_cost"] or 0.0 for row in traces], spans, _bytes_a_span(rows), seconds),
@@ -307,17 +308,21 @@ def _retries(rows: Sequence[Any]) -> list[RetryCount]:
     return counts
 
 
-def _marks(rows: Sequence[Any]) -> list[MarkCount]:
+def _marks(rows: _Rows) -> list[MarkCount]:
+    starts = {row["trace_id"]: row["started_at"] for row in rows.traces}
     by_tool: dict[tuple[MarkName, str], list[Any]] = {}
-    for row in rows:
+    for row in rows.marks:
         name = "" if row["name"] is None else tool(row["name"]).removeprefix(TOOL)
         by_tool.setdefault((row["mark"], name), []).append(row)
     counts = []
     for (mark, name), marks in by_tool.items():
         details = Counter(detail_of(mark, row["summary"]) for row in marks)
         detail, detail_count = details.most_common(1)[0]
-        first_of_trace = {row["trace_id"]: row for row in reversed(marks)}
-        examples = [_example(row) for row in first_of_trace.values()][:EXAMPLES]
+        first_of_trace = {row["trace_id"]: row["span_id"] for row in reversed(marks)}
+        examples = [
+            Example(trace_id.hex(), span_id.hex(), starts[trace_id])
+            for trace_id, span_id in list(first_of_trace.items())[:EXAMPLES]
+        ]
         counts.append(MarkCount(mark, name, len(marks), len(first_of_trace), detail, detail_count, examples))
     return counts
 
