@@ -11,6 +11,7 @@ from svc.config.text import settings_markdown
 from svc.domain.detect.detectors.table import detectors_table
 from svc.domain.dialects import general
 from svc.domain.dialects.understood import understood
+from svc.domain.marks.table import marks_table
 from svc.domain.quantities import size
 from svc.domain.sizing import MILLION_SPAN_BYTES, sized
 from svc.front.mcp import tools
@@ -106,6 +107,7 @@ def tables() -> dict[str, str]:
         "detectors": detectors_table(),
         "alert-rules": alert_rules_table(),
         "sizes": sizes_table(),
+        "marks": marks_table(),
     }
 
 

@@ -181,6 +181,7 @@ CLASSIFIER_EVENTS: Final = Dataset(
         "subject_session_id",
         "subject_trace_id",
         "subject_span_id",
+        "cause_span_id",
         "call_site_id",
         "summary",
     ),

@@ -42,6 +42,7 @@ WATCHES: Final[Mapping[str, str]] = {
     "cut_output": "answers cut off",
     "new_signature": "new kinds of failure",
     "model_change": "models that answer",
+    "marks": "marks of traces",
     "frustration": "frustration",
     "groundedness": "groundedness",
 }

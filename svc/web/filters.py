@@ -16,6 +16,7 @@ import attrs
 
 from protocol.rest.query import Q_MAX
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
+from svc.domain.marks.table import MARK_NAMES, MARKS, MarkName
 from svc.domain.quantities import count
 from svc.domain.span import Kind
 from svc.store.reads.traces import TraceFilter
@@ -27,7 +28,7 @@ _COST: Final = re.compile(r"([<>])=?\s*\$?\s*(\d*\.?\d+)")
 #: Values that are excluded at once: each is one more look at the spans of a trace.
 MOST_EXCLUDED: Final = 10
 #: What may be asked for more than once.
-_SEVERAL: Final = frozenset({"without", "attributes"})
+_SEVERAL: Final = frozenset({"without", "attributes", "marks", "without_marks"})
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -72,6 +73,12 @@ def _cost(value: str) -> dict[str, Any]:
     if match is None or bound is None:
         raise WrongValue("cost is such as >0.01 or <$2")
     return {"dearer_than" if match[1] == ">" else "cheaper_than": bound}
+
+
+def _mark(value: str) -> MarkName:
+    if value not in MARKS:
+        raise WrongValue(f"mark is one of {', '.join(MARK_NAMES)}")
+    return cast(MarkName, value)
 
 
 def _unpriced(value: str) -> dict[str, Any]:
@@ -156,6 +163,12 @@ FIELDS: Final = {
         _text_field("site", "call site of a span", "support.answer", "call_site_id"),
         _text_field("model", "model of a span", "gpt-4o", "model"),
         FilterField("kind", "kind of a span", "tool", _kind, _without(_kind), get_args(Kind)),
+        FilterField(
+            *("mark", "a fact that is stated of it", "args_break_schema"),
+            lambda value: {"marks": (_mark(value),)},
+            lambda value: {"without_marks": (_mark(value),)},
+            MARK_NAMES,
+        ),
         FilterField("latency", "how long it took", ">5s", _latency),
         FilterField("cost", "what it cost, in USD", ">0.01", _cost),
         _text_field("session", "its session", "s-8841", "session_id"),
@@ -282,6 +295,10 @@ def read_filters(typed: str) -> Filters:
     if len(criteria.get("without", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} values are excluded; the others count")
         criteria["without"] = criteria["without"][:MOST_EXCLUDED]
+    for name in ("marks", "without_marks"):
+        if name in criteria:
+            # The same mark twice asks for no more.
+            criteria[name] = tuple(dict.fromkeys(criteria[name]))
     if len(criteria.get("attributes", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} attributes are asked for; the others were left out")
         criteria["attributes"] = criteria["attributes"][:MOST_EXCLUDED]

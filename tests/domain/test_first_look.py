@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from svc.domain.first_look.facts import Example, Fact, ModelCount, RetryCount, ToolCount, TraceCount
+from svc.domain.first_look.facts import (
+    Example,
+    Fact,
+    MarkCount,
+    ModelCount,
+    RetryCount,
+    ToolCount,
+    TraceCount,
+)
 from svc.domain.first_look.month import MONTH, month_of
 from svc.domain.first_look.text import SHOWN, _rough, facts_of
 
@@ -44,6 +52,27 @@ def test_a_tool_that_always_fails_is_broken_and_one_that_failed_twice_is_not_sur
     assert (fact.kind, fact.group) == ("tool_failed", "failed")
     assert fact.proof.startswith("2 of 3 traces, 1 of them with Timeout; too few to tell how often (")
     assert 0 < (fact.at_least or 0) < 2 / 3
+
+
+def test_marks_say_what_is_so_of_which_tool_and_what_to_do() -> None:
+    detail = "`order` is required and missing"
+    marks = [
+        MarkCount("args_break_schema", "create_return", 7, 5, detail, 4, SHOWING),
+        MarkCount("http_error_in_ok_result", "search", 2, 2, "status 404", 2),
+        MarkCount("tool_broken_inside", "", 1, 1, "UnboundLocalError", 1),
+        MarkCount("same_call_again", "search", 9, 9),
+    ]
+    schema, http, fault = facts_of([], [], [], WHOLE, [], marks)
+    assert schema.what == "create_return is called with arguments that break its schema"
+    assert schema.proof == "7 calls in 5 of 139 traces; most often `order` is required and missing."
+    assert (schema.group, schema.filter, schema.examples) == (
+        "broken",
+        ("mark", "args_break_schema"),
+        SHOWING,
+    )
+    assert http.proof == "2 calls in 2 of 139 traces; each time status 404."
+    assert fault.what == "A tool fails with an error of its own code"
+    assert fault.proof == "1 call in 1 of 139 traces: UnboundLocalError."
 
 
 def test_what_is_sure_hangs_on_how_many_tools_there_were_before() -> None:

@@ -112,7 +112,7 @@ def test_a_kind_of_failure_is_counted_and_drawn_as_the_share_of_all_failures() -
 async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged: Replica) -> None:
     owner = await signed_in(judged)
     page = await owner.get(BASE + "/detectors")
-    assert re.match(r"9 detectors watch, \d see something", heading(page))
+    assert re.match(r"10 detectors watch, \d see something", heading(page))
     assert "unavailable: needs the encoder service" in page.text
     one = await owner.get(BASE + "/detectors/tool_error")
     assert "1 fires" in heading(one)

@@ -149,3 +149,17 @@ def test_a_range_that_cannot_be_read_is_refused(query: dict[str, str]) -> None:
 @pytest.mark.parametrize("length", [length for length, _ in PRESETS.values() if length])
 def test_bars_are_round_and_not_too_many(length: timedelta) -> None:
     assert 12 <= length / bar_width(NOW - length, NOW) <= 72
+
+
+def test_marks_are_asked_for_all_at_once_and_left_out_each() -> None:
+    filters = read_filters(
+        "mark:same_call_again mark:args_break_schema mark:same_call_again -mark:claim_without_call"
+    )
+    assert filters.wrong == []
+    asked = filters.between(None, None)
+    assert asked.marks == ("same_call_again", "args_break_schema")
+    assert asked.without_marks == ("claim_without_call",)
+    assert (asked.by_index, asked.by_value, asked.one_span) == (True, False, False)
+    unknown = read_filters("mark:loops")
+    assert unknown.asked == {}
+    assert unknown.wrong[0].startswith("mark is one of args_break_schema, ")

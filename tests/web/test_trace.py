@@ -14,6 +14,7 @@ import pytest
 from protocol.otlp.json import read_json
 from svc.domain.retention import Terms
 from svc.runtime.clock import now
+from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import PostgresTraceStore
 from svc.web.aged_out import aged_out_text
@@ -286,3 +287,57 @@ async def test_names_of_ten_thousand_letters_do_not_fill_a_page(owner: Visitor) 
     seen = await owner.get(at("hostile"))
     assert len(seen.text) < 60_000
     assert HOSTILE not in seen.text
+
+
+async def test_marks_stand_above_the_spans_and_beside_those_they_speak_of(
+    owner: Visitor, store: Database
+) -> None:
+    before = await owner.get(at("failing"))
+    assert "data-mark-of" not in before.text
+    queue = PostgresTallyQueue(store)
+    while await queue.waiting():
+        await queue.tally(1)
+    page = await owner.get(at("failing"))
+    ((effect, label),) = re.findall(r'data-mark-of="(\w{16})" data-mark-label="([^"]+)"', page.text)
+    assert label == "same failure again"
+    ((cause,),) = await fetch_marks(store, effect)
+    assert f"span={effect}" in page.text
+    assert f'asked for by <a href="{at("failing")}?span={cause}">chat gpt-4o</a>' in page.text
+    panel = await owner.get(f"{at('failing')}/spans/{effect}")
+    assert "The tool failed in the same way just before" in panel.text
+    assert re.search(rf'span={cause}">chat gpt-4o</a> asked for it', panel.text)
+    asking = await owner.get(f"{at('failing')}/spans/{cause}")
+    assert re.search(rf'It shows at <a href="[^"]+span={effect}">search_orders</a>', asking.text)
+    other = await owner.get(f"{at('failing')}/spans/{1:016x}")
+    assert 'class="small stated"' not in other.text
+    # It asked for the same order twice.
+    healthy = await owner.get(at("healthy"))
+    assert re.findall(r'data-mark-label="([^"]+)"', healthy.text) == ["same call again"]
+    assert "data-mark-of" in (await owner.get(at("failing") + "/top")).text
+
+
+async def fetch_marks(store: Database, effect: str) -> list[tuple[str]]:
+    """The model calls behind the marks of a span."""
+    rows = await store.fetch(
+        "select encode(cause_span_id, 'hex') as cause from classifier_event"
+        " where subject_trace_id = $1 and subject_span_id = $2",
+        trace_id("failing"),
+        bytes.fromhex(effect),
+    )
+    return [(row["cause"],) for row in rows]
+
+
+async def test_a_list_is_narrowed_to_a_mark_and_counts_it_as_a_facet(owner: Visitor, store: Database) -> None:
+    queue = PostgresTallyQueue(store)
+    while await queue.waiting():
+        await queue.tally(1)
+    marked = await owner.get(f"{BASE}/traces?range=24h&q=mark:retry_of_same_failure")
+    assert re.findall(r'data-id="(\w{32})"', marked.text) == [trace_id("failing").hex()]
+    unmarked = await owner.get(f"{BASE}/traces?range=24h&q=-mark:retry_of_same_failure")
+    assert trace_id("failing").hex() not in unmarked.text
+    assert trace_id("healthy").hex() in unmarked.text
+    facets = await owner.get(f"{BASE}/traces/facets?range=24h")
+    assert "<h2>Mark</h2>" in facets.text
+    assert 'data-value="mark:retry_of_same_failure"' in facets.text
+    wrong = await owner.get(f"{BASE}/traces?range=24h&q=mark:nonsense")
+    assert "Mark is one of args_break_schema" in wrong.text

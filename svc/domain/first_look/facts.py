@@ -12,12 +12,16 @@ from typing import Literal
 
 import attrs
 
+from svc.domain.marks.table import MarkName
 from svc.domain.quantities import count, counted
 
-Kind = Literal[
-    "tool_broken", "tool_failed", "retry", "no_price", "no_session", "no_user", "no_usage", "no_content",
-    "service_name",
-]  # fmt: skip
+Kind = (
+    Literal[
+        "tool_broken", "tool_failed", "retry", "no_price", "no_session", "no_user", "no_usage", "no_content",
+        "service_name",
+    ]
+    | MarkName
+)  # fmt: skip
 #: What is broken, what failed too rarely to be sure, and what is to be changed in the setup.
 Group = Literal["broken", "failed", "setup"]
 
@@ -75,6 +79,21 @@ class RetryCount:
     repeats: int
     succeeded: int
     traces: int
+    examples: Sequence[Example] = ()
+
+
+@attrs.frozen
+class MarkCount:
+    """Marks of one kind at calls of a tool, empty where no span of a tool shows them; `detail` is the
+    commonest of theirs, of `detail_count`.
+    """
+
+    name: MarkName
+    tool: str
+    count: int
+    traces: int
+    detail: str = ""
+    detail_count: int = 0
     examples: Sequence[Example] = ()
 
 

@@ -17,12 +17,14 @@ from svc.domain.first_look.facts import (
     FirstLook,
     Group,
     Kind,
+    MarkCount,
     ModelCount,
     RetryCount,
     ToolCount,
     TraceCount,
 )
 from svc.domain.first_look.month import MONTH_AFTER, MONTH_TRACES
+from svc.domain.marks.table import MarkName
 from svc.domain.quantities import count, counted, duration, money, percent, size
 from svc.domain.service_names import names_an_instance
 
@@ -44,6 +46,7 @@ def facts_of(
     models: Sequence[ModelCount],
     traces: TraceCount,
     services: Iterable[str],
+    marks: Iterable[MarkCount] = (),
 ) -> list[Fact]:
     """Every fact, the worst first within its group."""
     if not traces.traces:
@@ -52,9 +55,10 @@ def facts_of(
     broken = [fact for fact in by_tool if fact is not None and fact.group == "broken"]
     failed = [fact for fact in by_tool if fact is not None and fact.group == "failed"]
     repeated = [_retry(retry, traces.traces) for retry in retries]
+    marked = [_marked(mark, traces.traces) for mark in marks if mark.name in MARKED]
     unpriced = [_no_price(model, traces.traces) for model in models if model.unpriced]
     return [
-        *(fact for facts in (broken, repeated, failed, unpriced) for fact in _most(facts)),
+        *(fact for facts in (broken, marked, repeated, failed, unpriced) for fact in _most(facts)),
         *_never_sent(models, traces),
         *_service_names(services, traces),
     ]
@@ -112,6 +116,48 @@ def _retry(retry: RetryCount, traces: int) -> Fact:
         retry.traces,
         traces,
         examples=retry.examples,
+    )
+
+
+#: Of a mark what is so, of a tool and of any; and what to do.
+MARKED: Final[Mapping[MarkName, tuple[str, str, str]]] = {
+    "args_break_schema": (
+        "{} is called with arguments that break its schema",
+        "A tool is called with arguments that break its schema",
+        "Say in the description of the tool what it takes, or correct the schema that the model is given.",
+    ),
+    "http_error_in_ok_result": (
+        "{} returns HTTP errors as results",
+        "A tool returns HTTP errors as results",
+        "Let such a call fail, so that it counts as a failure and the model is told.",
+    ),
+    "tool_broken_inside": (
+        "{} fails with an error of its own code",
+        "A tool fails with an error of its own code",
+        "Open a trace: the fault is in the tool, whatever it is called with.",
+    ),
+}
+
+
+def _marked(mark: MarkCount, traces: int) -> Fact:
+    of_tool, of_any, action = MARKED[mark.name]
+    proof = f"{counted(mark.count, 'call')} in {count(mark.traces)} of {counted(traces, 'trace')}"
+    if mark.detail and mark.count == 1:
+        proof += f": {mark.detail}"
+    elif mark.detail:
+        often = "each time" if mark.detail_count == mark.count else "most often"
+        proof += f"; {often} {mark.detail}"
+    return Fact(
+        mark.name,
+        "broken",
+        mark.tool,
+        of_tool.format(mark.tool) if mark.tool else of_any,
+        proof + ".",
+        action,
+        mark.traces,
+        traces,
+        examples=mark.examples,
+        filter=("mark", mark.name),
     )
 
 

@@ -113,7 +113,8 @@ DESCRIPTIONS: Final = {
         "query_search": """
             Rows of tool_calls or classifier_events, newest first, by text and filters. q looks into
             name, error_type and error_message of tool calls, and into classifier_id and summary of
-            events. Spans are searched with list_spans.""",
+            events. Spans are searched with list_spans. Events with cause_span_id are marks, facts about
+            one trace: the span of the model call that asked for what subject_span_id shows.""",
         "compare": """
             Why: two populations of traces against each other, such as before and since an instant (range),
             failing and healthy (status), or any two filters. measures with their 95 % intervals, the values

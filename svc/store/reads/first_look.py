@@ -2,7 +2,7 @@
 
 Called by the page, the command and the tool of agents. Bounded: the newest `TRACES` traces, one time for all
 statements together, and so many rows of each. Opens no payload: arguments that break a schema and errors
-inside successful results are not looked for here. Writes nothing.
+inside successful results are told by the marks of traces that have settled. Writes nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from svc.domain.detect.detectors.base import TOOL, tool
 from svc.domain.first_look.facts import (
     Example,
     FirstLook,
+    MarkCount,
     ModelCount,
     NotableTrace,
     RetryCount,
@@ -26,7 +27,8 @@ from svc.domain.first_look.facts import (
     TraceCount,
 )
 from svc.domain.first_look.month import month_of
-from svc.domain.first_look.text import EXAMPLES, as_json, facts_of
+from svc.domain.first_look.text import EXAMPLES, MARKED, as_json, facts_of
+from svc.domain.marks.table import MarkName, detail_of
 from svc.domain.messages import PREVIEW_CHARS
 from svc.domain.rollup import MODEL_CALLS
 from svc.store.aggregates.models import CALLS
@@ -46,6 +48,7 @@ BRIEF_TIMEOUT_S: Final = 3.0
 #: Calls of tools, by trace and name, and repeated calls.
 _TOOL_ROWS: Final = 20_000
 _RETRY_ROWS: Final = 2_000
+_MARK_ROWS: Final = 5_000
 _MODELS: Final = 200
 #: Dearest and slowest traces.
 _NOTABLE: Final = 3
@@ -106,6 +109,18 @@ select provided_model_name as name, count(*) as calls,
 group by 1 order by 2 desc, 1 limit {_MODELS}
 """
 
+# Marks of these traces, by the index on them, and the tool whose span shows each.
+_MARKED: Final = f"""
+select e.classifier_id as mark, e.subject_trace_id as trace_id, e.subject_span_id as span_id, e.summary,
+    e.created_at as started_at, c.name
+from classifier_event e left join lateral (
+    select name from tool_call c where c.project_id = $1 and c.trace_id = e.subject_trace_id
+    and c.span_id = e.subject_span_id and c.started_at >= $3 and c.started_at <= $4 limit 1
+) c on true
+where e.project_id = $1 and e.subject_trace_id = any($2::bytea[]) and e.classifier_id = any($5::text[])
+order by e.created_at limit {_MARK_ROWS}
+"""
+
 # Live findings of failing tools with their cases.
 _CASES: Final = """
 select f.subject_id, c.number from finding f
@@ -142,6 +157,7 @@ class _Rows:
     with_payloads: Set[bytes] = frozenset()
     tools: list[Any] = attrs.field(factory=list)
     retries: list[Any] = attrs.field(factory=list)
+    marks: list[Any] = attrs.field(factory=list)
     models: list[Any] = attrs.field(factory=list)
     cases: list[Any] = attrs.field(factory=list)
     services: list[Any] = attrs.field(factory=list)
@@ -207,6 +223,7 @@ async def _read(connection: Connection, project_id: int, now: datetime) -> _Rows
         await traces_with_payloads(connection, project_id, [bounds(row) for row in (*dearest, *slowest)]),
         await connection.fetch(_TOOLS, *span_bounds),
         await connection.fetch(_RETRIES, *span_bounds),
+        await connection.fetch(_MARKED, *span_bounds, list(MARKED)),
         await connection.fetch(_USED, *span_bounds, sorted(MODEL_CALLS)),
         await connection.fetch(_CASES, project_id),
         await connection.fetch(_SERVICES_SEEN, project_id, (now - timedelta(days=7)).date()),
@@ -238,7 +255,7 @@ def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
         services=services,
         tools=[tool_count.name for tool_count in tools[:_NAMES]],
         models=[model.name for model in models[:_NAMES]],
-        facts=facts_of(tools, _retries(rows.retries), models, counts, services),
+        facts=facts_of(tools, _retries(rows.retries), models, counts, services, _marks(rows.marks)),
         dearest=[_notable(row, rows.with_payloads) for row in rows.dearest],
         slowest=[_notable(row, rows.with_payloads) for row in rows.slowest],
         month=month_of([row["total_cost"] or 0.0 for row in traces], spans, _bytes_a_span(rows), seconds),
@@ -287,6 +304,21 @@ def _retries(rows: Sequence[Any]) -> list[RetryCount]:
         worked = sum(row["status"] != "error" for row in repeats)
         examples = [_example(row) for row in first_of_trace.values()]
         counts.append(RetryCount(name, len(repeats), worked, len(first_of_trace), examples[:EXAMPLES]))
+    return counts
+
+
+def _marks(rows: Sequence[Any]) -> list[MarkCount]:
+    by_tool: dict[tuple[MarkName, str], list[Any]] = {}
+    for row in rows:
+        name = "" if row["name"] is None else tool(row["name"]).removeprefix(TOOL)
+        by_tool.setdefault((row["mark"], name), []).append(row)
+    counts = []
+    for (mark, name), marks in by_tool.items():
+        details = Counter(detail_of(mark, row["summary"]) for row in marks)
+        detail, detail_count = details.most_common(1)[0]
+        first_of_trace = {row["trace_id"]: row for row in reversed(marks)}
+        examples = [_example(row) for row in first_of_trace.values()][:EXAMPLES]
+        counts.append(MarkCount(mark, name, len(marks), len(first_of_trace), detail, detail_count, examples))
     return counts
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.marks.table import MARK_NAMES
 from svc.store.postgres.clauses import Where, by_each
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.attributes import shown_value
@@ -50,6 +51,7 @@ FIRST_ROWS: Final = 1000
 VALUES_SHOWN: Final = 10
 #: Fields of a trace that are counted. Closed: they are named in SQL.
 _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
+_MARKS: Final = ", ".join(f"'{name}'" for name in MARK_NAMES)
 
 
 @attrs.frozen
@@ -104,7 +106,7 @@ class TraceCounts:
         async def work(connection: Connection) -> TraceHistogram | None:
             until_s = monotonic() + budget_s
             await connection.execute(PLAN_ONCE)
-            if asked.q is None and asked.session_id is None and not asked.conjoined:
+            if asked.q is None and not asked.by_index and not asked.conjoined:
                 built = await grouped(connection, project_id, asked)
                 if built is not None:
                     where, clause, _ = _clause(project_id, asked)
@@ -135,7 +137,11 @@ class TraceCounts:
                 " (select distinct coalesce(s.model_id, s.provided_model_name) as model from span s"
                 " where s.project_id = $1 and s.trace_id = t.trace_id and s.started_at between"
                 " t.first_started_at and t.last_started_at and s.provided_model_name is not null offset 0)"
-                " as used group by model union all select v.field, v.value, held.n from"
+                " as used group by model union all select 'mark', classifier_id, count(*) from"
+                f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
+                " (select distinct e.classifier_id from classifier_event e where e.project_id = $1"
+                f" and e.subject_trace_id = t.trace_id and e.classifier_id in ({_MARKS}) offset 0)"
+                " as stated group by classifier_id union all select v.field, v.value, held.n from"
                 " (select code, count(*) as n from"
                 f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
                 " (select distinct c.code from span s cross join lateral string_to_table(s.facets, null)"
@@ -150,7 +156,7 @@ class TraceCounts:
             )
 
         counted = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-        fields: dict[str, list[tuple[str | None, int]]] = {field: [] for field in (*_FIELDS, "model")}
+        fields: dict[str, list[tuple[str | None, int]]] = {field: [] for field in (*_FIELDS, "model", "mark")}
         over = 0
         for row in counted:
             if row["field"]:
@@ -213,7 +219,7 @@ async def _read_histogram(
     ids = None if asked.q is None else await speaking(connection, project_id, asked.q)
     if ids is not None:
         clause = both(clause, f"t.trace_id = any({where.value(ids)}::bytea[])")
-    elif asked.by_value and asked.session_id is None:
+    elif asked.by_value and not asked.by_index:
         built = await worth_grouping(connection, project_id, asked)
     # To ask the groups takes as long as to read thousands of rows.
     first = FACETED if one_look and built is None else FIRST_ROWS
@@ -260,7 +266,7 @@ async def _group_selection(
 
     None where no group tells.
     """
-    if not asked.by_value or asked.session_id is not None or asked.conjoined:
+    if not asked.by_value or asked.by_index or asked.conjoined:
         return None
     built = await worth_grouping(connection, project_id, asked)
     if built is None:

@@ -16,6 +16,7 @@ import attrs
 from protocol.refusals import UNKNOWN_FIELD, Refused
 from protocol.rest.query import FilterValue
 from svc.domain.datasets import SPANS
+from svc.domain.marks.table import MarkName
 from svc.domain.span import Kind, Status
 from svc.store.aggregates.trace_values import HELD
 from svc.store.aggregates.values import PLACED
@@ -66,12 +67,22 @@ class TraceFilter:
     failed_spans: bool | None = None
     #: Values that are left out: pairs of a field of this class and what it is not.
     without: Sequence[tuple[str, str]] = ()
+    #: Marks that the trace has, all of them, and those that it has not.
+    marks: Sequence[MarkName] = ()
+    without_marks: Sequence[MarkName] = ()
 
     @property
     def by_value(self) -> bool:
         """Whether it asks for something, a text apart, that no index on traces narrows."""
-        by_index = attrs.evolve(self, status=None, low=None, high=None, session_id=None, q=None)
+        by_index = attrs.evolve(
+            self, status=None, low=None, high=None, session_id=None, q=None, marks=(), without_marks=()
+        )
         return by_index != TraceFilter()
+
+    @property
+    def by_index(self) -> bool:
+        """Whether it asks for what no group of traces tells, and an index does: a session, or marks."""
+        return self.session_id is not None or bool(self.marks or self.without_marks)
 
     @property
     def by_span(self) -> bool:
@@ -154,14 +165,25 @@ def asked_for(near: Where, q: str | None, held: Iterable[Held]) -> tuple[str, li
     ]
 
 
+#: The traces that a mark is stated of.
+_MARKED: Final = (
+    "select e.subject_trace_id from classifier_event e where e.project_id = $1"
+    " and e.classifier_id = {name} and e.subject_trace_id is not null"
+)
+
+
 def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
-    """What an index on traces narrows: status, session, range."""
+    """What an index narrows: status, session, range, marks."""
     where = Where.of(project_id)
     if asked.status is not None:
         # In so many words, not as a parameter, so that the index on failed traces serves.
         where.add("status = 'error'" if asked.status == "error" else "status = 'ok'")
     where.equal("session_id", asked.session_id)
     where.within("started_at", asked.low, asked.high)
+    for name in asked.marks:
+        where.add(f"trace_id in ({_MARKED.format(name=where.value(name))})")
+    for name in asked.without_marks:
+        where.add(f"trace_id not in ({_MARKED.format(name=where.value(name))})")
     return where
 
 

@@ -223,7 +223,7 @@ async def _named_in_index(connection: Connection, search: Search, part: str) -> 
 
 async def _lead_of_groups(connection: Connection, search: Search) -> list[Any] | None:
     """The page by way of what the groups say that all of the filter but its text leaves."""
-    if not search.asked.by_value or search.asked.session_id is not None:
+    if not search.asked.by_value or search.asked.by_index:
         return None
     built = await worth_grouping(connection, search.project_id, search.asked)
     if built is None:

@@ -16,6 +16,7 @@ import trio
 
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
+from svc.domain.marks.table import MARK_NAMES
 from svc.domain.retention import Cutoffs
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
@@ -46,6 +47,10 @@ with batch as materialized (
 ), forgotten as (
     -- What it was counted as stays counted; it will not change any more.
     delete from trace_fold f using gone where f.project_id = $1 and f.trace_id = gone.trace_id
+), unmarked as (
+    -- Facts about what is not there any more; firings of detectors have their own term.
+    delete from classifier_event e using gone
+    where e.project_id = $1 and e.subject_trace_id = gone.trace_id and e.classifier_id = any($7::text[])
 )
 select last.started_at, last.trace_id, (select count(*) from batch) as seen,
     (select count(*) from gone) as n,
@@ -245,7 +250,7 @@ async def _traces(
             connection: Connection, behind: tuple[datetime, bytes] = cursor
         ) -> tuple[int, int, tuple[datetime, bytes] | None]:
             row: Any = await connection.fetchrow(
-                statement, project_id, before, *behind, BATCH_ROWS, future(now)
+                statement, project_id, before, *behind, BATCH_ROWS, future(now), list(MARK_NAMES)
             )
             if row is None:
                 return 0, 0, None

@@ -5,8 +5,8 @@ the days, by the settings and by `trace-svc retention show`. What an open findin
 stays, as ever. Messages that several traces share go with their day, not with a trace.
 
 Ordering: a trace is locked before its session, as writers do, and goes with all of its rows in one
-transaction: spans, tool calls, payloads, the trace. A trace that somebody holds, or that is not settled, is
-left for the sweeps of the days after, which look at the last `LOOKED_AT_AGAIN` once more.
+transaction: spans, tool calls, payloads, marks, the trace. A trace that somebody holds, or that is not
+settled, is left for the sweeps of the days after, which look at the last `LOOKED_AT_AGAIN` once more.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import trio
 from protocol.storage import Freed
 from svc.domain.calendar import day_of
 from svc.domain.datasets import SPANS, TOOL_CALLS
+from svc.domain.marks.table import MARK_NAMES
 from svc.domain.retention import RetentionRule
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
@@ -73,6 +74,10 @@ with chosen as materialized (
       and s.started_at <= (select high from within)
 ), folds as (
     delete from trace_fold f using chosen c where f.project_id = $1 and f.trace_id = c.trace_id
+), marks as (
+    -- Facts about what is not there any more; firings of detectors have their own term.
+    delete from classifier_event e using chosen c
+    where e.project_id = $1 and e.subject_trace_id = c.trace_id and e.classifier_id = any($3::text[])
 ), traces as (
     delete from trace t using chosen c where t.project_id = $1 and t.trace_id = c.trace_id
     returning t.session_id, date_trunc('hour', t.created_at, 'UTC') as hour
@@ -210,7 +215,7 @@ async def _delete(
     freed: Callable[[Freed], None],
 ) -> None:
     async def work(connection: Connection) -> Any:
-        row: Any = await connection.fetchrow(_DELETE, project_id, trace_ids)
+        row: Any = await connection.fetchrow(_DELETE, project_id, trace_ids, list(MARK_NAMES))
         for hours, dataset in (
             (row["span_hours"], SPANS),
             (row["call_hours"], TOOL_CALLS),

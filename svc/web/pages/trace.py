@@ -14,6 +14,7 @@ from protocol.refusals import Refusal, Refused
 from protocol.storage import Slow
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_kin import TraceKin, TraceNeighbours
+from svc.store.reads.trace_marks import TraceMarkReads
 from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.traces import TraceReads
 from svc.store.retention.sweep import read_override
@@ -81,6 +82,9 @@ async def _context(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any]:
         "aged_out": await aged_out(visit, [opened_trace.head.payload_available]),
         "models": await numbers.models(visit.project.id, opened_trace.trace_id, opened_trace.head),
         "headline": headline(opened_trace.fields, opened_trace.head),
+        "marks": await TraceMarkReads(visit.means.history).of(
+            visit.project.id, opened_trace.trace_id, opened_trace.head
+        ),
         "here": opened_trace.link,
         "span_id": visit.query.get("span", ""),
         "number": "",

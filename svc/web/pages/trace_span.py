@@ -15,6 +15,7 @@ from protocol.refusals import NO_PAYLOAD, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Ref
 from svc.domain.span import TOKEN_BUCKETS
 from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads
+from svc.store.reads.trace_marks import TraceMarkReads
 from svc.web.aged_out import aged_out
 from svc.web.message_parts import UNSAID, Room, messages, part_at, pretty
 from svc.web.one_trace import TRACE, OpenedTrace, opened, packers
@@ -57,7 +58,14 @@ async def panel_context(visit: Visit, opened_trace: OpenedTrace, span_id: str) -
     if span is None:
         return NO_SPAN
     panel_fields = await trio.to_thread.run_sync(_panel_fields, span, limiter=packers)
-    return {**panel_fields, "aged_out": await aged_out(visit, [span["payload_available"]])}
+    marks = await TraceMarkReads(visit.means.history).of(
+        visit.project.id, opened_trace.trace_id, opened_trace.head
+    )
+    return {
+        **panel_fields,
+        "aged_out": await aged_out(visit, [span["payload_available"]]),
+        "marks": [mark for mark in marks if span_id.lower() in mark.told_of],
+    }
 
 
 def _panel_fields(span: dict[str, Any]) -> dict[str, Any]:

@@ -57,6 +57,7 @@ FACETS: Final = (
     ("call_site_id", "site", "Call site"),
     ("model", "model", "Model"),
     ("status", "status", "Status"),
+    ("mark", "mark", "Mark"),
     ("session_id", "session", "Session"),
     ("user_id", "user", "User"),
 )

@@ -24,7 +24,7 @@ export function markOf(kind) {
 }
 
 /** @typedef {{row: HTMLElement, name: HTMLElement, level: HTMLElement, fold: HTMLElement, mark: HTMLElement,
- *   label: HTMLElement, error: HTMLElement, took: HTMLElement, tokens: HTMLElement, cost: HTMLElement,
+ *   label: HTMLElement, stated: HTMLElement, error: HTMLElement, took: HTMLElement, tokens: HTMLElement, cost: HTMLElement,
  *   lane: HTMLElement, bar: HTMLElement, said: HTMLElement, at: number}} Slot */
 
 export class Rows {
@@ -46,6 +46,8 @@ export class Rows {
     this.found = new Set();
     /** @type {Map<string, string>} */
     this.previews = new Map();
+    /** @type {Map<string, string>} Marks by the span at which they show: a label, and below it the sentence. */
+    this.stated = new Map();
     this.bold = false;
     let asked = false;
     scroller.addEventListener("scroll", () => {
@@ -72,6 +74,10 @@ export class Rows {
     this.trace = trace;
     this.scale = scale;
     this.shown = shown;
+    for (const one of document.querySelectorAll("[data-mark-of]")) {
+      const { markOf: at = "", markLabel, markSentence } = /** @type {HTMLElement} */ (one).dataset;
+      this.stated.set(at, `${markLabel}\n${markSentence}`);
+    }
     this.body.style.height = `${rows.length * ROW_PX}px`;
     this.scroller.setAttribute("aria-rowcount", String(rows.length + 1));
     this.draw(true);
@@ -127,11 +133,11 @@ export class Rows {
     row.setAttribute("role", "row");
     const slot = {
       row, name: cell("tname", "gridcell"), level: cell("level"), fold: cell("fold"), mark: cell("mark"), label: cell("tlabel"),
-      error: cell("terr"), took: cell("num", "gridcell"), tokens: cell("num soft", "gridcell"), cost: cell("num soft", "gridcell"),
+      stated: cell("tstated"), error: cell("terr"), took: cell("num", "gridcell"), tokens: cell("num soft", "gridcell"), cost: cell("num soft", "gridcell"),
       lane: cell("lane", "gridcell"), bar: cell("tbar"), said: cell("tsaid clip"), at: -1,
     };
     slot.fold.ariaHidden = "true";
-    slot.name.append(slot.level, slot.fold, slot.mark, slot.label, slot.error);
+    slot.name.append(slot.level, slot.fold, slot.mark, slot.label, slot.error, slot.stated);
     slot.lane.append(this.ways.tree ? slot.said : slot.bar);
     row.append(slot.name, slot.took, slot.tokens, slot.cost, slot.lane);
     this.body.append(row);
@@ -170,6 +176,9 @@ export class Rows {
     slot.row.classList.toggle("on-path", this.bold && !group && Boolean(trace.path?.has(span)));
     slot.row.classList.toggle("found", !group && this.found.has(span));
     const failed = !group && trace.failed(span);
+    const stated = group ? "" : this.stated.get(trace.id(span)) ?? "";
+    slot.stated.textContent = stated && `⚑ ${stated.split("\n")[0]}`;
+    slot.stated.title = stated;
     slot.error.textContent = failed ? `✕ ${trace.errors.get(span) || "failed"}` : "";
     slot.took.textContent = took(group ? group.end - group.start : c.dur[span]);
     const tokens = group ? group.tokens : c.tokens[span];
@@ -185,7 +194,7 @@ export class Rows {
     slot.mark.className = "mark m-other";
     slot.mark.textContent = "··";
     slot.label.textContent = "parent not received";
-    slot.error.textContent = "";
+    slot.error.textContent = slot.stated.textContent = "";
     slot.row.classList.remove("on-path", "found");
     for (const cell of [slot.took, slot.tokens, slot.cost, slot.said]) cell.textContent = "";
     slot.bar.hidden = true;

@@ -15,6 +15,7 @@ from svc.domain.detect.engine.rate_reference import Gathered, reference_of
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.first_look.facts import Fact, FirstLook
 from svc.domain.first_look.text import as_json
+from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.detection.judging.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads import first_look
@@ -105,6 +106,25 @@ async def test_what_is_broken_repeated_unpriced_and_missing_is_counted(store: Da
     assert json.loads(json.dumps(as_json(seen)))["headline"].startswith("First look: 2 things are broken, ")
 
 
+async def test_what_settled_traces_are_marked_with_is_told_with_its_tool(store: Database) -> None:
+    writer = store_of(store)
+    for number in range(3):
+        spans = trace(number, ("search", "{}", False))
+        spans[2].attributes.add(key="gen_ai.tool.call.result").value.string_value = "404 Not Found"
+        await writer.write(rows(*spans))
+    while (await PostgresTraceStore(store).settle(NOW + timedelta(minutes=5), 1_000)).seen:
+        pass
+    assert "http_error_in_ok_result" not in kinds(await FirstLookReads(store).of(PROJECT, NOW))
+    queue = PostgresTallyQueue(store)
+    while await queue.waiting():
+        await queue.tally(PROJECT)
+    fact = kinds(await FirstLookReads(store).of(PROJECT, NOW))["http_error_in_ok_result"]
+    assert fact.what == "search returns HTTP errors as results"
+    assert fact.proof == "3 calls in 3 of 3 traces; each time status 404."
+    assert fact.filter == ("mark", "http_error_in_ok_result")
+    assert [example.span_id for example in fact.examples] == [f"{3:016x}"] * 3
+
+
 async def test_long_arguments_may_differ_where_they_are_cut_and_are_not_compared(store: Database) -> None:
     long = json.dumps({"q": "a" * 400})
     seen = await look(store, trace(0, ("search", long, True), ("search", long, True)))
@@ -183,12 +203,13 @@ async def test_it_reads_by_keys_and_indexes_alone(store: Database) -> None:
         (first_look._TOOLS, bounds),
         (first_look._RETRIES, bounds),
         (first_look._USED, (*bounds, ["llm"])),
+        (first_look._MARKED, (*bounds, ["args_break_schema"])),
     ]
 
     async def plans(connection: Connection) -> None:
         await connection.execute("set local enable_seqscan = off")
         for sql, values in statements:
             plan = "\n".join(row[0] for row in await connection.fetch(f"explain {sql}", *values))
-            assert not re.search(r"Seq Scan on (span|tool_call|trace)", plan), plan
+            assert not re.search(r"Seq Scan on (span|tool_call|trace|classifier_event)", plan), plan
 
     await store.run(plans)

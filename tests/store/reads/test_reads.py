@@ -403,6 +403,13 @@ async def _fill(store: Database) -> None:
             " select project_id, trace_id, name, started_at, started_at, started_at, true, session_id,"
             " call_site_id, 1, 0, status, 0, created_at, false, created_at from span"
         )
+        # Of a hundred traces of a project one has a mark, and one a firing.
+        await connection.execute(
+            "insert into classifier_event (project_id, classifier_id, severity, subject_kind,"
+            " subject_trace_id, summary, created_at)"
+            " select project_id, case when frame % 3 = 0 then 'same_call_again' else 'secret_leak' end,"
+            " 'low', 'span', trace_id, 'said', created_at from span where frame / 2 % 50 = 0"
+        )
         await connection.execute(
             "insert into session select project_id, session_id, null, min(started_at), max(started_at)"
             " from span group by 1, 2"
@@ -632,6 +639,9 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         "a kind": {"kind": "llm"},
         "a call site": {"call_site_id": "site1"},
         "a text": {"q": "rare"},
+        "a mark": {"marks": ("same_call_again",)},
+        "a mark of a model": {"marks": ("same_call_again",), "model": "m1"},
+        "not a mark": {"without_marks": ("same_call_again",)},
         "no such values": {
             "without": (("model", "m1"), ("kind", "tool"), ("session_id", "s1"), ("user_id", "u"))
         },

@@ -15,6 +15,7 @@ import trio
 from protocol.detection import RULE, Ref
 from protocol.storage import Freed, Outage
 from svc.domain.datasets import SPANS, TOOL_CALLS
+from svc.domain.marks.table import MARK_NAMES
 from svc.domain.retention import Override, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
@@ -606,8 +607,15 @@ async def test_the_plan_of_a_sweep_reads_no_day_from_end_to_end(kept: Kept) -> N
         " select 1 + n % 20, decode(md5(n::text), 'hex'), $1, '' from generate_series(1, 20000) n",
         NOW - 500 * DAY,
     )
+    await fetch(
+        kept.database,
+        "insert into classifier_event (project_id, classifier_id, severity, subject_kind, subject_trace_id,"
+        " summary) select 1 + n % 2, 'same_call_again', 'low', 'span', decode(md5(n::text), 'hex'), 's'"
+        " from generate_series(1, 20000) n",
+    )
     await fetch(kept.database, f"analyze {name}")
     await fetch(kept.database, "analyze trace")
+    await fetch(kept.database, "analyze classifier_event")
     for table in ("span", "span_payload", "tool_call", "span_message"):
         await fetch(kept.database, f"analyze {table}_default")
     plans: list[str] = []
@@ -620,7 +628,7 @@ async def test_the_plan_of_a_sweep_reads_no_day_from_end_to_end(kept: Kept) -> N
             *(
                 (
                     expiry_rest._TRACES.replace("{expired}", expired),
-                    (1, NOW - DAY, NOW - 90 * DAY, b"", 2000, later),
+                    (1, NOW - DAY, NOW - 90 * DAY, b"", 2000, later, list(MARK_NAMES)),
                 )
                 for expired in (expiry_rest._PAST, expiry_rest._TO_COME)
             ),
@@ -637,4 +645,4 @@ async def test_the_plan_of_a_sweep_reads_no_day_from_end_to_end(kept: Kept) -> N
 
     await kept.database.run(work)
     for plan in plans:
-        assert not re.search(rf"Seq Scan on ({name}|trace|\w+_default)\b", plan), plan
+        assert not re.search(rf"Seq Scan on ({name}|trace|classifier_event|\w+_default)\b", plan), plan

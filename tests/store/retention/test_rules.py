@@ -96,6 +96,20 @@ async def test_what_has_the_value_goes_whole_and_all_else_stays(filled: Database
     assert await sweep(filled) == {}
 
 
+async def test_marks_go_with_their_trace_and_firings_stay(filled: Database) -> None:
+    await fetch(
+        filled,
+        "insert into classifier_event (project_id, classifier_id, severity, subject_kind, subject_trace_id,"
+        " summary, created_at) select $1, kind, 'low', 'span', $2, 'it is so', $3"
+        " from unnest($4::text[]) as kind",
+        *(PROJECT, trace_id(0), NOW, ["same_call_again", "tool_error"]),
+    )
+    await rule(filled, DEVELOPMENT)
+    await sweep(filled)
+    events = await fetch(filled, "select classifier_id from classifier_event")
+    assert [row["classifier_id"] for row in events] == ["tool_error"]
+
+
 async def test_days_and_late_traces_follow_as_they_expire(filled: Database) -> None:
     await rule(filled, DEVELOPMENT)
     await sweep(filled)

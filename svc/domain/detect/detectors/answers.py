@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
@@ -18,12 +17,15 @@ from svc.domain.messages import parts, text_of, unwrapped
 from svc.domain.values import decoded, text
 
 
-@attrs.frozen(eq=False)
-class AskedCall:
-    """A tool call inside an answer: the tool's name, and its arguments as canonical text, None if unknown."""
+# A struct: one for each call that a model asks for.
+class AskedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A tool call inside an answer: the tool's name, its arguments as canonical text, and the id of the call;
+    None for what is unknown.
+    """
 
     name: str
     arguments: str | None
+    call_id: str | None = None
 
 
 def canonical(value: Any) -> str | None:
@@ -106,7 +108,7 @@ class Answer:
             for part in message.parts:
                 if isinstance(part, _PlainCall):
                     arguments = None if part.arguments == "" else canonical(part.arguments)
-                    self.calls.append(AskedCall(text(part.name) or "unknown", arguments))
+                    self.calls.append(AskedCall(text(part.name) or "unknown", arguments, text(part.id)))
                 elif part.content:
                     texts.append(part.content)
             if (reason := text(message.finish_reason)) is not None:
@@ -120,8 +122,8 @@ class Answer:
             if kind == "text":
                 texts.append(part["text"])
             elif kind == "tool_call":
-                tool_name = text(part["name"])
-                self.calls.append(AskedCall(tool_name or "unknown", canonical(part["arguments"])))
+                tool_name = text(part["name"]) or "unknown"
+                self.calls.append(AskedCall(tool_name, canonical(part["arguments"]), text(part["id"])))
             elif kind == "media":
                 self.media = True
         if (reason := text(message.get("finish_reason"))) is not None:

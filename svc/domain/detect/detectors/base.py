@@ -23,6 +23,7 @@ import msgspec
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, bin_of
 from svc.domain.detect.engine.slots import SLOT_S
+from svc.domain.marks.table import TraceMark
 from svc.domain.values import identifier
 
 MeasureName = Literal[
@@ -41,6 +42,12 @@ MeasureName = Literal[
     "seen_prompt",
     "seen_tools",
     "seen_schema",
+    "mark_args_break_schema",
+    "mark_same_call_again",
+    "mark_retry_of_same_failure",
+    "mark_http_error_in_ok_result",
+    "mark_tool_broken_inside",
+    "mark_claim_without_call",
 ]
 
 
@@ -72,6 +79,12 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
     "seen_prompt": Measure(details=True),
     "seen_tools": Measure(details=True),
     "seen_schema": Measure(details=True),
+    "mark_args_break_schema": Measure(),
+    "mark_same_call_again": Measure(),
+    "mark_retry_of_same_failure": Measure(),
+    "mark_http_error_in_ok_result": Measure(),
+    "mark_tool_broken_inside": Measure(),
+    "mark_claim_without_call": Measure(),
 }
 
 #: A call site of the subject's own, and a tool.
@@ -95,7 +108,8 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     """One thing seen of one trace: a unit of a rate, which failed or not, or a value of a size.
 
     `slot` is that of the first span it speaks of. `witnesses` are the spans that show the failure, at most
-    `WITNESSES`, and `signature` says in a few words what kind it is; both are empty where nothing failed.
+    `WITNESSES`, and behind them as many that led to it; `signature` says in a few words what kind it is. Both
+    are empty where nothing failed.
     Values are in milliseconds or US dollars.
     """
 
@@ -152,11 +166,13 @@ class Schema(Protocol):
 @attrs.frozen(eq=False)
 class ObserverContext:
     """What an observer knows beside the trace: what call sites should answer, by id, each schema with a hash
-    of its text; and the key under which secrets are told apart, without which nobody looks for them.
+    of its text; the key under which secrets are told apart, without which nobody looks for them; and whether
+    marks are stated at all.
     """
 
     schemas: Mapping[str, tuple[str, Schema]] = attrs.field(factory=dict)
     secret_key: bytes = attrs.field(default=b"", repr=False)
+    marks: bool = True
 
 
 @attrs.frozen
@@ -178,8 +194,8 @@ class Detector:
 
     `sentence` says to a user what it finds, `grain` what one firing is about, `engine` who judges: the rate
     engine, the drift engine, or nobody, because one event is enough. `measures` are what is judged, first of
-    all, and `observe` makes the observations of a trace, those of `also` too. `needs` names what the install
-    must have before it can run at all; `unavailable` is what is said without it.
+    all, and `observe` makes the observations of a trace, those of `also` and its marks too. `needs` names
+    what the install must have before it can run at all; `unavailable` is what is said without it.
     """
 
     name: str
@@ -187,7 +203,7 @@ class Detector:
     grain: Grain
     engine: Engine
     measures: tuple[MeasureName, ...]
-    observe: Callable[[SettledTrace, ObserverContext], Iterable[Observation]] | None = None
+    observe: Callable[[SettledTrace, ObserverContext], Iterable[Observation | TraceMark]] | None = None
     also: tuple[MeasureName, ...] = ()
     tuning: Mapping[str, Tunable] = attrs.field(factory=dict)
     needs: Literal["encoder"] | None = None

@@ -24,6 +24,7 @@ from svc.domain.attributes.reading import word_of
 from svc.domain.conversation_history import STAND_IN_ROLE, shortened
 from svc.domain.detect.detectors.answers import Answer, AskedCall, canonical
 from svc.domain.dialects import Reading, read_texts
+from svc.domain.marks.tool_schemas import ToolSchemas, tools_offered
 from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
 from svc.domain.rollup import Timed, by_start
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
@@ -53,6 +54,10 @@ def _nothing() -> str:
     return ""
 
 
+def _nobody() -> bool:
+    return False
+
+
 # A struct, and not frozen: one for each span. Whoever holds one reads it only.
 class SpanTexts(msgspec.Struct, eq=False, gc=False):
     """What the payload of a span says.
@@ -60,10 +65,11 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     `answered` tells whether its output was captured at all; `said` is the text of it, None for none, and
     `media` whether it holds more than text. `finish_reasons` are in lower case. `arguments` and `result` are
     a tool's own, as canonical text. `prompt` and `tools` are hashes of the instructions and of the
-    definitions of tools. `given` is the text of the input, read when asked for.
+    definitions of tools, and `tool_schemas` those definitions. `given` is the text of the input, and
+    `tools_heard` whether results of tools are, or may be, in it; both are read when asked for.
 
-    Of a lean span (`Frame.lean`) all of that is the same but `given`, which says nothing; where it is not
-    `sure`, only the whole span can tell.
+    Of a lean span (`Frame.lean`) all of that is the same but `given` and `tools_heard`, which say nothing;
+    where it is not `sure`, only the whole span can tell.
     """
 
     answered: bool = False
@@ -80,6 +86,8 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     release: str | None = None
     given: Callable[[], str] = _nothing
     sure: bool = True
+    tool_schemas: ToolSchemas | None = None
+    tools_heard: Callable[[], bool] = _nobody
 
 
 class TracedSpan(Timed, Protocol):
@@ -145,7 +153,8 @@ def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts
     reasons = tuple(reading.finish_reasons(span) or answer.reasons)
     requested_model, answering_model = fields.get("request_model"), fields.get("response_model")
     prompt, stood_in = _prompt(span, reading, spared)
-    # In order: thirteen names cost more than what most of them stand for.
+    tools, tool_schemas = _tools(span)
+    # In order: fifteen names cost more than what most of them stand for.
     return SpanTexts(
         answer.captured,
         answer.said,
@@ -157,11 +166,13 @@ def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts
         None if requested_model is None else name(requested_model),
         None if answering_model is None else name(answering_model),
         prompt,
-        _tools(span),
+        tools,
         release,
         # It would keep the payload until its whole trace is read, out of the processor's caches.
         _nothing if lean else partial(_input_text, span, reading),
         stood_in == spared,
+        tool_schemas,
+        _nobody if lean else partial(_may_have_results, span, reading),
     )
 
 
@@ -187,6 +198,21 @@ def _input_text(span: WireSpan, reading: Reading) -> str:
     except RecursionError:
         conversation = []
     return text_of(conversation or reading.found.get("input_value")) or ""
+
+
+def _may_have_results(span: WireSpan, reading: Reading) -> bool:
+    """Whether the model was given results of tools; so it may have been where its input was not captured."""
+    messages = reading.input_messages(span)
+    if not messages:
+        return True
+    try:
+        conversation = normal(messages)
+    except RecursionError:
+        return True
+    return any(
+        message["role"] == "tool" or any(part["type"] == "tool_result" for part in message["parts"])
+        for message in conversation
+    )
 
 
 _NULL: Final = b"null"
@@ -272,13 +298,15 @@ def _words(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     return [words for message in messages for part in parts(message) if (words := part.get("text"))]
 
 
-def _tools(span: WireSpan) -> str | None:
+def _tools(span: WireSpan) -> tuple[str | None, ToolSchemas | None]:
+    """The hash of the definitions of tools, and what they say."""
     attributes = span.attributes
-    defined = [attributes[key] for key in _DEFINITIONS if key in attributes]
+    defined = [key for key in _DEFINITIONS if key in attributes]
+    if len(defined) == 1 and type(only := attributes[defined[0]]) is str:
+        return _definitions_once(only, attributes, defined)
     if defined:
-        if len(defined) == 1 and type(only := defined[0]) is str:
-            return _once(_hashes_of_tools, only.encode("utf-8", "replace"), only, _hash_of_tools)
-        return _hash_of_tools(*defined)
+        definitions = "\n".join(part for key in defined if (part := canonical(attributes[key])))
+        return _definitions_once(definitions, attributes, defined)
     keys = tuple(attributes)
     if (spelled := _spelled.get(keys)) is None:
         spelled = tuple(sorted(key for key in keys if key.startswith(_DEFINITION_PREFIXES)))
@@ -286,13 +314,32 @@ def _tools(span: WireSpan) -> str | None:
             if len(_spelled) >= _KEYS_BOUND:
                 _spelled.clear()
             _spelled[keys] = spelled
+    if not spelled:
+        return None, None
     definitions = "\n".join(f"{key}={text_of(attributes[key])}" for key in spelled)
-    return _digest(definitions) if definitions else None
+    return _definitions_once(definitions, attributes, spelled)
 
 
-def _hash_of_tools(*defined: Any) -> str | None:
-    definitions = "\n".join(part for value in defined if (part := canonical(value)))
-    return _digest(definitions) if definitions else None
+def _definitions_once(
+    definitions: str, attributes: Mapping[str, Any], keys: Sequence[str]
+) -> tuple[str | None, ToolSchemas | None]:
+    location = keys[0], xxh3_128_digest(definitions.encode("utf-8", "replace"), _SEED)
+    if (entry := _definitions.get(location)) is not None:
+        return entry
+    if len(_definitions) >= _DEFINITIONS_BOUND:
+        _definitions.clear()
+    if len(keys) == 1 and keys[0] in _DEFINITIONS:
+        tools = _hash_of_tools(definitions)
+    else:
+        tools = _digest(definitions) if definitions else None
+    schemas = tools_offered(attributes, keys) if len(definitions) <= _READ_CHARS else None
+    _definitions[location] = entry = tools, schemas
+    return entry
+
+
+def _hash_of_tools(definitions: str) -> str | None:
+    normal_text = canonical(definitions)
+    return _digest(normal_text) if normal_text else None
 
 
 def _hash_of_prompt(prompt: str) -> str | None:
@@ -314,7 +361,10 @@ _SEED: Final = secrets.randbits(64)
 _UNKNOWN: Final = "?"
 _hashes_of_prompts: dict[bytes, str | None] = {}
 _hashes_of_systems: dict[bytes, str | None] = {}
-_hashes_of_tools: dict[bytes, str | None] = {}
+#: Their hash, and the schemas in them. A schema is larger than a hash: so many, of so much text each.
+_definitions: dict[tuple[str, bytes], tuple[str | None, ToolSchemas | None]] = {}
+_DEFINITIONS_BOUND: Final = 256
+_READ_CHARS: Final = 1 << 17
 
 
 def _once(

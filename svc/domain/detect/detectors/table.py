@@ -1,18 +1,18 @@
 """The table of detectors: which there are, and what each says of itself.
 
-Owns: `DETECTORS`, and `observe`, which asks all of them about one trace. Whoever tallies traces calls it; the
-README, REST, MCP and the pages show the rows. A new detector is one file beside this one and one line here.
-Pure.
+Owns: `DETECTORS`, and `observe`, which asks all of them about one trace, and for its marks. Whoever tallies
+traces calls it; the README, REST, MCP and the pages show the rows. A new detector is one file beside this one
+and one line here. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
 
-from svc.domain.detect.detectors import marks
+from svc.domain.detect.detectors import first_seen
 from svc.domain.detect.detectors.agent_loop import AGENT_LOOP
 from svc.domain.detect.detectors.base import Detector, Observation, ObserverContext
 from svc.domain.detect.detectors.cost_drift import COST_DRIFT
@@ -25,6 +25,8 @@ from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
 from svc.domain.detect.detectors.secret_leak import SECRET_LEAK
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.tool_error import TOOL_ERROR
+from svc.domain.marks.detector import MARKS_DETECTOR
+from svc.domain.marks.table import TraceMark
 
 DETECTORS: Final[Mapping[str, Detector]] = {
     detector.name: detector
@@ -38,6 +40,7 @@ DETECTORS: Final[Mapping[str, Detector]] = {
         CUT_OUTPUT,
         NEW_SIGNATURE,
         MODEL_CHANGE,
+        MARKS_DETECTOR,
         FRUSTRATION,
         GROUNDEDNESS,
     )
@@ -46,24 +49,34 @@ DETECTORS: Final[Mapping[str, Detector]] = {
 
 @attrs.frozen(eq=False)
 class Observed:
-    """What was seen of one trace, and the detectors that could not look at it, each with the error's type."""
+    """What was seen of one trace, its marks, and the detectors that could not look at it, each with the
+    error's type.
+    """
 
     observations: tuple[Observation, ...]
     failed: Mapping[str, str]
+    marks: Sequence[TraceMark] = ()
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
     """What every detector sees of a trace. One that raises is left out alone, all that it saw with it."""
-    observations: list[Observation] = list(marks.observe(trace))
+    observations: list[Observation] = list(first_seen.observe(trace))
     failed: dict[str, str] = {}
+    marks: list[TraceMark] = []
     for detector in DETECTORS.values():
         if detector.observe is None:
             continue
         try:
-            observations += tuple(detector.observe(trace, context))
+            outcome = tuple(detector.observe(trace, context))
         except Exception as error:  # what one detector cannot stand must not cost the others their sight
             failed[detector.name] = type(error).__name__
-    return Observed(tuple(observations), failed)
+            continue
+        for observed in outcome:
+            if isinstance(observed, TraceMark):
+                marks.append(observed)
+            else:
+                observations.append(observed)
+    return Observed(tuple(observations), failed, marks)
 
 
 def lacking(detector: Detector, installed: Collection[str]) -> str | None:

@@ -2,13 +2,14 @@
 
 Owns: what of a trace counts as a call of a tool and as its failure. What a failing call is was decided when
 its span was mapped: a status, an error type, an exception, a result that says so. An empty result, slowness
-and prose are none. Pure.
+and prose are none. Beside each failing call stands the model call that asked for it, because that is where
+people see the error far more often. Pure.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from svc.domain.detect.detectors.base import (
@@ -23,6 +24,7 @@ from svc.domain.detect.detectors.base import (
 from svc.domain.detect.detectors.new_signature import signature_of
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.rate_engine import RISE
+from svc.domain.marks.tool_calls import calls_of
 from svc.domain.span import ToolCall
 
 #: The rise that is found soonest, for every detector of rates. Measured 2026-11, 500 calls a day at 5 %,
@@ -37,18 +39,38 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observati
     for row in trace.spans:
         for call in row.tool_calls:
             calls[tool(call.name)].append((row, call))
+    askers: Mapping[bytes, bytes] | None = None
     for subject, tool_calls in calls.items():
         failures = [(row, call) for row, call in tool_calls if call.status == "error"]
+        if failures and askers is None:
+            askers = _askers(trace)
         yield Observation(
             "tool_error_rate",
             subject,
             slot_of(tool_calls[0][0].started_at),
             failed=bool(failures),
-            witnesses=tuple(dict.fromkeys(row.span_id for row, _ in failures))[:WITNESSES],
+            witnesses=_witnesses([row.span_id for row, _ in failures], askers or {}),
             signature=signature_of(failures[0][1].error_type, failures[0][1].error_message)
             if failures
             else None,
         )
+
+
+def _witnesses(failing: Iterable[bytes], askers: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    """The failing calls, then the model calls that asked for them."""
+    failures = tuple(dict.fromkeys(failing))[:WITNESSES]
+    models = dict.fromkeys(askers[span_id] for span_id in failures if span_id in askers)
+    return failures + tuple(span_id for span_id in models if span_id not in failures)
+
+
+def _askers(trace: SettledTrace) -> Mapping[bytes, bytes]:
+    """By the span of each failing call the model call that asked for it, where that is known."""
+    calls = calls_of(trace)
+    askers: dict[bytes, bytes] = {}
+    for traced in calls.tools:
+        if traced.call.status == "error" and (model := calls.asked_by(traced)) is not None:
+            askers[traced.row.span_id] = model.row.span_id
+    return askers
 
 
 TOOL_ERROR: Final = Detector(

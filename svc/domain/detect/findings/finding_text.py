@@ -20,8 +20,31 @@ from svc.domain.detect.engine.slots import SLOT_S, slot_start_s
 from svc.domain.detect.findings import severity
 from svc.domain.detect.findings.bucket import Watched
 from svc.domain.detect.findings.changes import Change
+from svc.domain.marks.detector import MARK_MEASURES
+from svc.domain.marks.table import MARKS, MarkName
 from svc.domain.quantities import count, duration, money, percent, times
 
+#: Of a mark: what more traces do, what fewer do, and what they have done from the start.
+_MARKS: Final[Mapping[MarkName, tuple[str, str]]] = {
+    "args_break_schema": (
+        "calls tools with arguments that break their schema",
+        "has called tools with arguments that break their schema",
+    ),
+    "same_call_again": (
+        "repeats tool calls that change nothing",
+        "has repeated tool calls that change nothing",
+    ),
+    "retry_of_same_failure": ("repeats calls that fail alike", "has repeated calls that fail alike"),
+    "http_error_in_ok_result": (
+        "gets HTTP errors as successful results",
+        "has got HTTP errors as successful results",
+    ),
+    "tool_broken_inside": ("runs into faults inside its tools", "has run into faults inside its tools"),
+    "claim_without_call": (
+        "claims checks or sources without a tool call",
+        "has claimed checks or sources without a tool call",
+    ),
+}
 #: How a rate is reported: the short name in keys, who fails, and in which way.
 _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "tool_error_rate": ("tool_error_rate", "fails more often", "fails less often", "traces"),
@@ -29,6 +52,13 @@ _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "output_shape": ("malformed", "breaks its form more often", "breaks its form less often", "answers"),
     "loop_rate": ("loop", "loops more often", "loops less often", "traces"),
     "cut_rate": ("cut", "is cut off or silent more often", "is cut off or silent less often", "answers"),
+    **{
+        MARK_MEASURES[name]: (name, f"{words} more often", f"{words} less often", "traces")
+        for name, (words, _) in _MARKS.items()
+    },
+}
+_FROM_THE_START: Final[Mapping[str, str]] = {
+    MARK_MEASURES[name]: words for name, (_, words) in _MARKS.items()
 }
 #: How a size is reported: the words for more and less, and what is measured.
 _SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -37,7 +67,9 @@ _SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
     "turn_cost": ("dearer", "cheaper", "turns"),
 }
 #: Measures whose failures do harm before anybody knows what is usual.
-_BAD_FROM_BIRTH: Final = frozenset({"tool_error_rate"})
+_BAD_FROM_BIRTH: Final = frozenset(
+    {"tool_error_rate", *(MARK_MEASURES[name] for name, kind in MARKS.items() if kind.opens_finding)}
+)
 #: Chance that is rarer than this is not told by the year.
 _RAREST_YEARS: Final = 1_000
 
@@ -124,7 +156,8 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
                     "failures": new.failures},
     }  # fmt: skip
     if old is None:
-        title = f"`{name}` has failed from the start: {percent(new.rate)} of {units}"
+        since_birth = _FROM_THE_START.get(bucket.measure, "has failed")
+        title = f"`{name}` {since_birth} from the start: {percent(new.rate)} of {units}"
         basis = (
             f"{count(new.failures)} of {count(new.units)} {units}; surely more than {percent(TOLERATED)}. "
             f"First seen {moment(change.onset.median)}; there is no earlier traffic to compare with."

@@ -25,8 +25,11 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detectors.base import Observation, ObserverContext, Schema, detail, slot_of
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.detectors.table import DETECTORS, observe
+from svc.domain.marks.detector import MARKS_DETECTOR
+from svc.domain.marks.table import TraceMark
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
+from svc.store.detection.counting.mark_rows import write_marks
 from svc.store.detection.counting.settled_traces import Due, DueTrace, due_traces, settled_traces
 from svc.store.detection.counting.tallies import (
     BucketName,
@@ -124,6 +127,7 @@ class _Looked:
     #: How many payloads it had.
     texts: int
     observations: Sequence[Observation]
+    marks: Sequence[TraceMark]
     #: Detectors that could not look at it.
     failed: Collection[str]
     #: Whether that is what they see of the whole trace.
@@ -200,7 +204,13 @@ class PostgresTallyQueue:
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
             if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
                 schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
-        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key)
+        # By the key; without a row it runs.
+        off = await connection.fetchval(
+            "select not enabled from detector_setting where project_id = $1 and detector = $2",
+            project_id,
+            MARKS_DETECTOR.name,
+        )
+        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key, marks=not off)
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
         if (schema := self._schemas.get(digest)) is not None:
@@ -246,6 +256,8 @@ class PostgresTallyQueue:
         )
         await note_changes(connection, project_id, (*new_entries, *old_entries))
         await _note(connection, project_id, fresh, entries)
+        marks = {trace.due.trace_id: trace.marks for trace in fresh}
+        await write_marks(connection, project_id, marks, list(old))
         if fresh:
             await note_evals(connection, project_id, _looked_at(fresh))
         if self.encoded and (
@@ -288,10 +300,11 @@ def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
         complete &= spared is None
     outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
     if sure and not complete:
-        # The user may have sent the secret first: that payload was not read.
+        # The user may have sent the secret first, a tool may have been heard: those payloads were not read.
         sure = all([observation.measure != "secret_high" for observation in outcome.observations])
+        sure = sure and all([mark.name != "claim_without_call" for mark in outcome.marks])
     slot = slot_of(trace.rows[0].started_at)
-    return _Looked(trace, slot, len(texts), outcome.observations, outcome.failed.keys(), sure)
+    return _Looked(trace, slot, len(texts), outcome.observations, outcome.marks, outcome.failed.keys(), sure)
 
 
 def _aged(earlier: Any, looked: _Looked) -> bool:

@@ -47,7 +47,7 @@ def told(sent: Any, *events: Any, **more: Any) -> dict[str, Any]:
     found = texts_of(one, "llm")
     calls = [(call.name, call.arguments) for call in found.calls]
     said = None if found.said is None else found.said.strip()
-    return {k: v for k, v in msgspec.structs.asdict(found).items() if k != "given"} | {
+    return {k: v for k, v in msgspec.structs.asdict(found).items() if k not in ("given", "tools_heard")} | {
         "calls": calls,
         "said": said,
     }

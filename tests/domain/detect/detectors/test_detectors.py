@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from svc.domain.detect.detectors import table
-from svc.domain.detect.detectors.base import MEASURES, Observation, ObserverContext, slot_of
+from svc.domain.detect.detectors.base import MEASURES, WITNESSES, Observation, ObserverContext, slot_of
 from svc.domain.detect.detectors.malformed_output import LEARNED_FROM, common_shape, learned, shape_of
 from svc.domain.detect.detectors.model_change import models_of, new_models
 from svc.domain.detect.detectors.new_signature import new_since, signature_of
@@ -46,7 +46,7 @@ def span_id(number: int) -> bytes:
 # --- the table --------------------------------------------------------------------------------------------
 
 
-def test_every_measure_is_judged_by_a_detector_or_is_a_mark() -> None:
+def test_every_measure_is_judged_by_a_detector_or_dates_what_is_first_seen() -> None:
     judged = {m for detector in DETECTORS.values() for m in (*detector.measures, *detector.also)}
     assert MEASURES.keys() - judged <= {"seen_release", "seen_prompt", "seen_tools"}
     assert judged <= MEASURES.keys()
@@ -107,6 +107,40 @@ def test_a_trace_is_one_unit_of_a_tool_however_often_it_calls_it() -> None:
     assert (search.failed, search.witnesses, search.signature) == (True, (span_id(2),), "Timeout")
     assert (book.failed, book.witnesses, book.signature) == (False, (), None)
     assert (book.slot, search.slot) == (slot_of(NOON), slot_of(NOON) + 1)
+
+
+def test_beside_a_failing_call_stands_the_model_call_that_asked_for_it() -> None:
+    def asks(number: int, call_id: str, at_s: float) -> Any:
+        part = {"type": "tool_call", "id": call_id, "name": "search", "arguments": {"q": call_id}}
+        return chat(number, [part], parent=1, at_s=at_s)
+
+    def answers(number: int, call_id: str, at_s: float, **failing: Any) -> Any:
+        attributes = {"gen_ai.tool.call.id": call_id} | ({"error.type": "Timeout"} if failing else {})
+        return called(number, "search", parent=1, at_s=at_s, attributes=attributes, **failing)
+
+    trace = settled(
+        agent(),
+        asks(2, "a", 1),
+        answers(3, "a", 3),
+        asks(4, "b", 5),
+        answers(5, "b", 7, status_code=2),
+        # Nobody is known to have asked for it.
+        answers(6, "c", 9, status_code=2),
+    )
+    assert only(trace, "tool_error_rate").witnesses == (span_id(5), span_id(6), span_id(4))
+
+
+def test_of_many_failing_calls_the_first_stand_and_as_many_that_asked() -> None:
+    spans = [agent()]
+    for n in range(WITNESSES + 4):
+        part = {"type": "tool_call", "id": f"c{n}", "name": "search", "arguments": {}}
+        attributes = {"gen_ai.tool.call.id": f"c{n}", "error.type": "Timeout"}
+        spans.append(chat(100 + n, [part], parent=1, at_s=4.0 * n + 1))
+        spans.append(
+            called(200 + n, "search", parent=1, at_s=4.0 * n + 3, attributes=attributes, status_code=2)
+        )
+    numbers = [int.from_bytes(one, "big") for one in only(settled(*spans), "tool_error_rate").witnesses]
+    assert numbers == [*range(200, 200 + WITNESSES), *range(100, 100 + WITNESSES)]
 
 
 def test_an_empty_result_and_slowness_are_no_failure() -> None:
@@ -353,7 +387,7 @@ def test_what_is_learned_is_json_with_the_keys_of_nearly_all_and_prose_teaches_n
     assert learned({usual: 284, '["prose"]': 16}) is None
 
 
-# --- model_change and marks -------------------------------------------------------------------------------
+# --- model_change and what is first seen ----------------------------------------------------------------
 
 
 def test_an_answering_model_is_new_only_where_another_has_answered_for_long_enough() -> None:

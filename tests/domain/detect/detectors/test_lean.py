@@ -56,7 +56,9 @@ def wires(attributes: list[dict[str, Any]]) -> list[WireSpan]:
 
 
 def told(texts: SpanTexts) -> dict[str, Any]:
-    return {k: v for k, v in msgspec.structs.asdict(texts).items() if k not in ("given", "sure")}
+    return {
+        k: v for k, v in msgspec.structs.asdict(texts).items() if k not in ("given", "sure", "tools_heard")
+    }
 
 
 def lean_texts(

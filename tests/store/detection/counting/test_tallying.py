@@ -50,6 +50,8 @@ def story(number: int, *, failing: bool = False, at: datetime = NOW) -> list[Any
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "look",
         "gen_ai.tool.call.arguments": {"q": number % 3},
+        # Of five one is marked, as long as its span says that it went well.
+        "gen_ai.tool.call.result": "404 Not Found" if number % 5 == 1 else "a row",
     }
     error = (
         {"attributes": tool | {"error.type": "Timeout"}, "status_code": 2}
@@ -114,7 +116,13 @@ async def counted(store: Database) -> dict[str, Any]:
         " order by 1, 2, 3, 4",
     )
     rows = await fetch(store, "select trace_id, slot, spans, texts from trace_fold order by trace_id")
-    return {"cells": cells, "witnesses": witnesses, "folds": rows}
+    # What is stated of a trace, in whose session and when.
+    marks = await fetch(
+        store,
+        "select id, classifier_id, version, confidence, subject_session_id, subject_trace_id,"
+        " subject_span_id, cause_span_id, call_site_id, summary from classifier_event order by id",
+    )
+    return {"cells": cells, "witnesses": witnesses, "folds": rows, "marks": marks}
 
 
 async def recounted(store: Database) -> dict[str, Any]:
@@ -126,6 +134,7 @@ async def recounted(store: Database) -> dict[str, Any]:
         "delete from tally_bucket",
         "delete from trace_fold",
         "delete from fold_due",
+        "delete from classifier_event",
         "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace"
         " order by md5(trace_id)",
     )
@@ -167,7 +176,8 @@ async def test_settled_traces_are_counted_and_unsettled_ones_are_not(store: Data
     assert sum(units for units, _ in cell(found, "turn_duration", "site:desk")) == 6
     assert sum(units for units, _ in cell(found, "turn_cost", "site:desk")) == 6
     assert cell(found, "output_shape", "site:writer") == [(6, 0)]
-    assert [w["spans"] for w in found["witnesses"]] == [[(3).to_bytes(8, "big")]] * 2
+    failing = [w["spans"] for w in found["witnesses"] if w["measure"] == "tool_error_rate"]
+    assert failing == [[(3).to_bytes(8, "big")]] * 2
     assert await fetch(store, "select from fold_due") == []
 
 
@@ -207,7 +217,9 @@ async def test_a_trace_that_changes_is_counted_as_it_is_and_once(store: Database
         assert (done.traces, done.again) == (1, 1)
         found = await counted(store)
         assert cell(found, "tool_error_rate", "tool:look") == [(1, int(failing))]
-        assert len(found["witnesses"]) == failing
+        # Of its failure, or of the mark that it has where it says that it went well.
+        (witness,) = found["witnesses"]
+        assert (witness["measure"] == "tool_error_rate") == failing
         assert found == await recounted(store)
 
 
@@ -344,6 +356,7 @@ _RESET = (
     "delete from tally_bucket",
     "delete from trace_fold",
     "delete from fold_due",
+    "delete from classifier_event",
     "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace",
 )
 

@@ -1,8 +1,8 @@
-"""Marks: when a call site first ran under a release, with a prompt, with definitions of tools.
+"""When a call site was first seen under a release, with a prompt, with definitions of tools.
 
-Owns: what of a trace makes a mark. They are counted like anything else, so that the first slot in which a
-value was counted is its date, and the shares before and after a change stand beside it. Evidence for
-findings, never findings. Models and schemas are marked by `model_change` and `malformed_output`. Pure.
+Owns: which values of a trace are dated so. They are counted like anything else, so that the first slot in
+which a value was counted is its date, and the shares before and after a change stand beside it. Evidence for
+findings, never findings. `model_change` and `malformed_output` date models and schemas. Pure.
 """
 
 from __future__ import annotations
