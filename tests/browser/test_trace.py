@@ -335,7 +335,7 @@ def test_hostile_texts_are_harmless_on_every_page(told: Opened) -> None:
 def test_a_trace_can_be_read_without_scripts(told: Opened) -> None:
     with told.page(java_script_enabled=False, **WIDE) as page:
         page.goto(at(told, "failing"))
-        page.get_by_role("link", name="search_orders").first.click()
+        page.locator(".trace-main").get_by_role("link", name="search_orders").first.click()
         page.get_by_text("no healthy upstream").wait_for()
         page.get_by_role("link", name="Conversation").click()
         page.get_by_role("link", name="Show what was said next").click()
