@@ -11,7 +11,7 @@ from typing import Final
 
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
-from svc.domain.quantities import count, size
+from svc.domain.quantities import count, percent, size
 from svc.domain.sizing import (
     BUSY_SHARE,
     FULL_SHARE,
@@ -39,7 +39,7 @@ def number(most: int) -> type:
             value = 0 if match is None else round(float(match[1]) * _FACTORS[match[2]])
             if not 1 <= value <= most:
                 raise argparse.ArgumentTypeError(
-                    f"{text!r} is no number from 1 to {most:,}; write 2500000 or 2.5M"
+                    f"{text!r} is no number from 1 to {count(most)}; write 2500000 or 2.5M"
                 )
             return super().__new__(cls, value)
 
@@ -92,12 +92,12 @@ def lines(instance: InstanceSize) -> list[tuple[str, str]]:
             f" {count(instance.mean_spans_s)}/s on average and {count(instance.peak_spans_s)}/s at the peak"
             f" ({PEAK} times that)",
         ),
-        ("cores", f"{instance.cores}, of which the peak takes at most {BUSY_SHARE:.0%}"),
+        ("cores", f"{instance.cores}, of which the peak takes at most {percent(BUSY_SHARE)}"),
         ("memory", f"{size(instance.memory_bytes)}, database included"),
         (
             "disk",
             f"{size(instance.disk_bytes)} for {instance.days} days: {size(instance.disk_low_bytes)} to"
             f" {size(instance.disk_high_bytes)} are used, depending on how much of the texts repeats, and"
-            f" {1 - FULL_SHARE:.0%} stay free",
+            f" {percent(1 - FULL_SHARE)} stay free",
         ),
     ]
