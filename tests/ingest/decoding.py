@@ -56,10 +56,20 @@ def told(rows: list[StoredSpan]) -> Iterator[Any]:
             span = open_envelope(b"".join(row.payload.literals))
             yield payload_of(span)
             texts = texts_of(span, row.row.kind)
-            yield [texts.given() if name == "given" else getattr(texts, name) for name in _TEXTS]
+            yield [_text(texts, name) for name in _TEXTS]
 
 
 _TEXTS = SpanTexts.__struct_fields__
+
+
+def _text(texts: SpanTexts, name: str) -> Any:
+    """One field, as what it says, however it says it."""
+    field = getattr(texts, name)
+    if name in ("given", "tools_heard"):
+        return field()
+    if name == "tool_schemas" and field is not None:
+        return field.schemas, field.only_functions
+    return field
 
 
 def main() -> None:
