@@ -115,7 +115,7 @@ async def test_rotation_reseals_what_an_earlier_key_sealed_and_can_be_repeated(
 ) -> None:
     old, new = await add(beside, "old", OLD), await add(beside, "new", NEW)
     for told in ("1 of 2", "0 of 2"):
-        await run(argparse.Namespace(verb="rotate"), settings(NEW, OLD))
+        await run(argparse.Namespace(verb="rotate", json=False), settings(NEW, OLD))
         assert told in capsys.readouterr().out
     for row in (old, new):
         assert await opened_with(beside, row, NEW) == f"s-{row.name}"
@@ -126,7 +126,7 @@ async def test_a_lost_value_is_named_and_the_others_are_rotated(
 ) -> None:
     lost, old = await add(beside, "lost", OTHER), await add(beside, "old", OLD)
     with pytest.raises(SomeLost, match="1 of 2"):
-        await run(argparse.Namespace(verb="rotate"), settings(NEW, OLD))
+        await run(argparse.Namespace(verb="rotate", json=False), settings(NEW, OLD))
     out = capsys.readouterr().out
     assert "lost      git 'lost'" in out
     assert "s-" not in out.replace("trace-svc", "")
@@ -136,7 +136,7 @@ async def test_a_lost_value_is_named_and_the_others_are_rotated(
 
 async def test_listing_changes_nothing(beside: IntegrationStore, capsys: pytest.CaptureFixture[str]) -> None:
     old = await add(beside, "old", OLD)
-    await run(argparse.Namespace(verb="list"), settings(NEW, OLD))
+    await run(argparse.Namespace(verb="list", json=False), settings(NEW, OLD))
     assert "earlier   git 'old'" in capsys.readouterr().out
     assert await opened_with(beside, old, OLD) == "s-old"
 
