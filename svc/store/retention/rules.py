@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -39,10 +39,11 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # A stretch of traces, and those of it that are over, cited by nothing and have a span with the value.
 _BATCH: Final = """
 with batch as materialized (
-    select t.trace_id, t.started_at, t.first_started_at, t.last_started_at, t.next_at from trace t
-    where t.project_id = $1 and {range} order by {order}, t.trace_id limit $6
+    select t.trace_id, t.{order} as place, t.first_started_at, t.last_started_at, t.next_at from trace t
+    where t.project_id = $1 and t.{order} >= $3 and t.started_at < $2 and (t.{order}, t.trace_id) > ($4, $5)
+    order by t.{order}, t.trace_id limit $6
 )
-select trace_id, {key} as place, next_at is null and last_started_at < $2 and not exists (
+select trace_id, place, next_at is null and last_started_at < $2 and not exists (
     select from kept_trace k where k.project_id = $1 and k.trace_id = batch.trace_id
 ) and exists (
     select from span s where s.project_id = $1 and s.trace_id = batch.trace_id
@@ -96,9 +97,8 @@ where s.project_id = $1 and s.id = left_by.id
   and not exists (select from trace t where t.project_id = s.project_id and t.session_id = s.id offset 0)
 """
 
-_BY_START: Final = "t.started_at >= $3 and t.started_at < $2 and (t.started_at, t.trace_id) > ($4, $5)"
-#: What arrived since the last sweep, of times that it had looked through.
-_BY_ARRIVAL: Final = "t.created_at >= $3 and t.started_at < $2 and (t.created_at, t.trace_id) > ($4, $5)"
+#: By what traces are walked: those of a time, and what arrived since, of times looked through before.
+_Order = Literal["started_at", "created_at"]
 
 
 @attrs.frozen
@@ -137,8 +137,8 @@ async def write_rules(connection: Connection, project_id: int, rules: Sequence[R
     )
 
 
-async def earliest_cutoffs(database: Database, now: datetime) -> datetime | None:
-    """Before when any rule lets something go; None without rules."""
+async def latest_cutoff(database: Database, now: datetime) -> datetime | None:
+    """Nothing that began since is let go by any rule; None without rules."""
     rows = await database.fetch("select min(days) as days from retention_rule")
     return None if rows[0]["days"] is None else _cutoff(rows[0]["days"], now)
 
@@ -163,11 +163,9 @@ def _cutoff(days: int, now: datetime) -> datetime:
 async def _sweep(database: Database, due: _Due, now: datetime, freed: Callable[[Freed], None]) -> None:
     cutoff = _cutoff(due.rule.days, now)
     since = _BEGINNING if due.swept_until is None else due.swept_until - LOOKED_AT_AGAIN
-    await _walk(database, due, (_BY_START, "t.started_at", "started_at"), (since, cutoff), now, freed)
+    await _walk(database, due, "started_at", (since, cutoff), now, freed)
     if due.swept_at is not None:
-        await _walk(
-            database, due, (_BY_ARRIVAL, "t.created_at", "created_at"), (due.swept_at, cutoff), now, freed
-        )
+        await _walk(database, due, "created_at", (due.swept_at, cutoff), now, freed)
     await database.fetch(
         "update retention_rule set swept_until = $5, swept_at = $6 where project_id = $1 and field = $2"
         " and value = $3 and days = $4",
@@ -178,16 +176,13 @@ async def _sweep(database: Database, due: _Due, now: datetime, freed: Callable[[
 async def _walk(
     database: Database,
     due: _Due,
-    order: tuple[str, str, str],
+    order: _Order,
     stretch: tuple[datetime, datetime],
     now: datetime,
     freed: Callable[[Freed], None],
 ) -> None:
     """Look at the traces of a stretch in an order, and delete what has expired."""
-    condition, key, name = order
-    statement = _BATCH.format(range=condition, order=key, key=name).replace(
-        "t.next_at from", f"t.next_at{', t.created_at' if name == 'created_at' else ''} from"
-    )
+    statement = _BATCH.format(order=order)
     since, cutoff = stretch
     place: tuple[datetime, bytes] = (_BEGINNING, b"")
     while True:

@@ -28,7 +28,7 @@ from svc.store.postgres.partitions import DAILY, existing, lock_days
 from svc.store.retention import days as expiry
 from svc.store.retention import projects as expiry_rest
 from svc.store.retention.future import future, sweep_future
-from svc.store.retention.rules import earliest_cutoffs, read_rules, sweep_rules
+from svc.store.retention.rules import latest_cutoff, read_rules, sweep_rules
 
 #: Tables that go one day ahead of the others.
 AHEAD: Final = ("span_message", "span_payload")
@@ -119,7 +119,7 @@ class RetentionStore:
         """
         projects = {project_id: cutoffs(terms, now) for project_id, terms in (await self._terms()).items()}
         default = cutoffs(self.defaults, now)
-        ends = [_latest([default, *projects.values()]), await earliest_cutoffs(self.database, now)]
+        ends = [_latest([default, *projects.values()]), await latest_cutoff(self.database, now)]
         latest = max((end for end in ends if end is not None), default=None)
         if latest is not None:
             await self._keep(latest, now)
