@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 from uuid import UUID
 
 import attrs
@@ -165,6 +166,40 @@ def guessed_better(name: str) -> Better:
     """Which end is the good one, as far as its name says."""
     lowered = name.casefold()
     return "lower" if any(word in lowered for word in _LOWER) else "higher"
+
+
+Comparison = Literal["<", "<=", ">", ">=", "="]
+_ASKED: Final = re.compile(r"(.+?)\s*(<=|>=|<|>|=)\s*(.+)", re.DOTALL)
+
+
+@attrs.frozen
+class AskedFeedback:
+    """Feedback that is asked for: of a name, and perhaps with numbers within a bound, or of a category."""
+
+    name: str
+    comparison: Comparison | None = None
+    number: float | None = None
+    category: str | None = None
+
+    @classmethod
+    def of(cls, typed: str) -> AskedFeedback:
+        """From what is typed: helpful, helpful<0.5, tone=rude. Raises `WrongFeedback`."""
+        match = _ASKED.fullmatch(typed)
+        name = (match[1] if match else typed).strip()
+        if not name or len(name) > NAME_CHARS:
+            raise WrongFeedback("feedback is such as helpful, helpful<0.5 or tone=rude")
+        if match is None:
+            return cls(name)
+        comparison = cast(Comparison, match[2])
+        try:
+            number = float(match[3])
+        except ValueError:
+            number = math.nan
+        if math.isfinite(number):
+            return cls(name, comparison, number)
+        if comparison != "=":
+            raise WrongFeedback("feedback is compared with a number, such as helpful<0.5")
+        return cls(name, comparison, category=match[3].strip())
 
 
 #: The event by which OpenTelemetry's conventions for GenAI carry the results of evaluations.

@@ -70,6 +70,8 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/views": "viewer",
     "POST …/traces/views": "member",
     "POST …/traces/views/forget": "member",
+    "POST …/feedback": "member",
+    "POST …/feedback/forget": "member",
     # Kept in a cookie of one's own.
     "POST …/traces/columns": "viewer",
     "GET …/traces/rows": "viewer",

@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.feedback import MOST_NAMES, Better, FeedbackSource, guessed_better
+from svc.domain.quantities import score
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.postgres.keyset import Keyset
@@ -111,6 +112,11 @@ class TraceFeedback:
     entries: int
     mean: float | None
     category: str | None
+
+    @property
+    def verdict(self) -> str:
+        """The number, else the category; nothing of a text alone."""
+        return self.category or "" if self.mean is None else score(self.mean)
 
 
 @attrs.define(eq=False)

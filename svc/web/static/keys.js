@@ -2,7 +2,7 @@
 /**
  * Every key of every page, in one table: it feeds the handler, the help and `aria-keyshortcuts`.
  *
- * `press` clicks the first element that matches; `send` tells the page's modules (`key:NAME` on the document).
+ * `press` clicks the first element that matches, `focus` puts the caret into one, after the click if both are there; `send` tells the page's modules (`key:NAME` on the document).
  * Keys are off in fields, under modifiers of the browser, and for good where the account says so.
  */
 
@@ -36,6 +36,9 @@ export const KEYS = [
   { keys: "+", says: "Zoom in", of: "Trace", send: "zoom-in" },
   { keys: "-", says: "Zoom out", of: "Trace", send: "zoom-out" },
   { keys: "0", says: "Whole trace", of: "Trace", send: "zoom-all" },
+  { keys: "+", says: "Helpful: yes (in a conversation)", of: "Feedback", press: "[data-thumb=up]" },
+  { keys: "-", says: "Helpful: no (in a conversation)", of: "Feedback", press: "[data-thumb=down]" },
+  { keys: "n", says: "Write a note", of: "Feedback", press: "[data-note]", focus: "[data-note] + form textarea" },
   { keys: "m", says: "Mute", of: "Triage", press: "[data-verb=mute]" },
   { keys: "r", says: "Resolve", of: "Triage", press: "[data-verb=resolve]" },
   { keys: "a", says: "Absorb: this is the new normal", of: "Triage", press: "[data-verb=absorb]" },
@@ -64,11 +67,13 @@ export function listen(page) {
       return;
     }
     const chord = event.timeStamp - firstAt < WAIT_MS && first ? `${first} ${pressed}` : pressed;
-    const key = KEYS.find((one) => one.keys === chord) ?? KEYS.find((one) => one.keys === pressed);
+    const meant = KEYS.filter((one) => one.keys === chord);
+    const keys = meant.length ? meant : KEYS.filter((one) => one.keys === pressed);
     const begins = KEYS.some((one) => one.keys.startsWith(`${pressed} `));
     first = begins ? pressed : "";
     firstAt = event.timeStamp;
-    if (key && act(page, key, event.target)) event.preventDefault();
+    // One key may be of several pages: the first that anything answers to.
+    if (keys.some((key) => act(page, key, event.target))) event.preventDefault();
   });
 }
 
@@ -87,7 +92,7 @@ function act(page, key, target) {
     const found = page.querySelector(key.press);
     // What is being replaced by something else takes no key.
     if (found instanceof HTMLElement && !found.closest("[inert]")) found.click();
-    return found !== null;
+    if (!key.focus || !found) return found !== null;
   }
   if (key.focus) {
     const found = page.querySelector(key.focus);
