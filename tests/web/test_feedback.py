@@ -149,3 +149,23 @@ async def test_a_session_is_judged_by_itself(owner: Visitor) -> None:
     (session,) = set(re.findall(rf'{BASE}/session\?id=([^"&]+)', page))
     await owner.post(f"{BASE}/feedback", {"session_id": session, "number": "1"})
     assert "<b>helpful</b> yes" in (await owner.get(f"{BASE}/session?id={session}")).text
+
+
+async def test_the_page_tells_what_each_name_says_and_what_was_written(
+    owner: Visitor, store: Database
+) -> None:
+    empty = await owner.get(f"{BASE}/feedback")
+    assert "Nobody has given feedback yet" in empty.text
+    assert "/v1/feedback" in empty.text
+    for number in range(4):
+        thumb, star = {"number": float(number > 0)}, {"number": float(number), "category": "x"}
+        await judged(store, id=f"h{number}", name="helpful", judged_at=now(), **thumb)
+        await judged(store, id=f"s{number}", name="stars", judged_at=now(), **star)
+    await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "text": "<i>See</i> step 3"})
+    page = (await owner.get(f"{BASE}/feedback")).text
+    assert "75 % of 4 thumbs say helpful" in page
+    assert re.search(r'>stars</a></th><td class="num">4</td><td class="num">1.5</td>', page)
+    assert "&lt;i&gt;See&lt;/i&gt; step 3" in page
+    await owner.post(f"{BASE}/feedback/better", {"name": "stars", "better": "lower"})
+    assert "higher instead" in (await owner.get(f"{BASE}/feedback")).text
+    assert (await owner.get(f"{BASE}/feedback?range=2d")).status == 400

@@ -54,6 +54,19 @@ left join lateral (
 where n.project_id = $1 order by coalesce(s.entries, 0) desc, n.name limit {MOST_NAMES}
 """
 
+# The mean of a name's numbers day by day, of the names with most entries.
+_BY_DAY: Final = """
+select name, date_trunc('day', judged_at, 'UTC') as day, avg(number) as mean
+from feedback where project_id = $1 and name = any($2::text[]) and judged_at >= $3 and number is not null
+group by 1, 2 order by 1, 2
+"""
+
+# What people and programs wrote, the newest first.
+_WRITTEN: Final = f"""
+select {_COLUMNS} from feedback where project_id = $1 and created_at >= $2 and text is not null
+order by created_at desc limit $3
+"""
+
 # The mean of each trace's numbers of each name, and how many entries there are.
 _OF_TRACES: Final = """
 select trace_id, name, count(*) as entries, avg(number) as mean, max(category) as category
@@ -174,6 +187,21 @@ class FeedbackReads:
             given = TraceFeedback(row["name"], row["entries"], row["mean"], row["category"])
             by_trace.setdefault(row["trace_id"], []).append(given)
         return by_trace
+
+    async def by_day(
+        self, project_id: int, names: Sequence[str], low: datetime
+    ) -> dict[str, list[tuple[datetime, float]]]:
+        """The mean of each name's numbers on each day, in UTC, that has one."""
+        rows = await self.database.fetch(_BY_DAY, project_id, list(names), low, timeout_s=READ_TIMEOUT_S)
+        days: dict[str, list[tuple[datetime, float]]] = {}
+        for row in rows:
+            days.setdefault(row["name"], []).append((row["day"], row["mean"]))
+        return days
+
+    async def written(self, project_id: int, low: datetime, limit: int) -> list[FeedbackRow]:
+        """Entries with a text, the newest first."""
+        rows = await self.database.fetch(_WRITTEN, project_id, low, limit, timeout_s=READ_TIMEOUT_S)
+        return [_row(row) for row in rows]
 
     async def names(
         self, project_id: int, low: datetime | None = None, high: datetime | None = None

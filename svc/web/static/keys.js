@@ -18,6 +18,7 @@ export const KEYS = [
   { keys: "g t", says: "Triage", of: "Go to", press: "[data-place=triage]" },
   { keys: "g i", says: "Traces", of: "Go to", press: "[data-place=traces]" },
   { keys: "g s", says: "Sessions", of: "Go to", press: "[data-place=sessions]" },
+  { keys: "g f", says: "Feedback", of: "Go to", press: "[data-place=feedback]" },
   { keys: "g v", says: "Vitals", of: "Go to", press: "[data-place=vitals]" },
   { keys: "g e", says: "Explore", of: "Go to", press: "[data-place=explore]" },
   { keys: "g d", says: "Detectors", of: "Go to", press: "[data-place=detectors]" },

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,3 +149,12 @@ async def test_which_end_is_good_is_set_and_left_to_the_name_again(api: Replica)
         (name,) = (await owner.get(f"{FEEDBACK}/names")).data["names"]
         assert (name["better"], name["is_set"]) == shown
     assert (await owner.put(f"{FEEDBACK}/names/nobody", {"better": "lower"})).refused[0] == 404
+
+
+async def test_what_the_documentation_sends_is_kept(api: Replica) -> None:
+    page = (Path(__file__).parents[3] / "deploy/feedback.md").read_text()
+    (shown,) = re.findall(r"-d '(\{.*?\})'\n```", page, re.DOTALL)
+    assert (await (await sender(api)).post("/v1/feedback", shown.encode())).body == {}
+    owner = await api.owner()
+    names = [name["name"] for name in (await owner.get(f"{FEEDBACK}/names")).data["names"]]
+    assert sorted(names) == ["helpful", "relevance", "stars"]
