@@ -18,7 +18,7 @@ from protocol.detection import LiveFinding, ReferenceMove
 from protocol.storage import Outage
 from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.engine.bars import budget_months
-from svc.domain.detect.findings.bucket import Watched
+from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.detection.cases.references import ReferenceStore
@@ -90,6 +90,8 @@ class Scope:
     moves: Mapping[str, ReferenceMove]
     #: Subjects by when they appeared, of the measures that were asked for.
     orders: dict[str, Mapping[str, int]] = attrs.field(factory=dict)
+    #: What was known of every subject when somebody first asked.
+    states: dict[Watched, BucketState] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)

@@ -58,6 +58,7 @@ Action = Literal[
     "case.reject",
     "case.reopen",
     "case.rca",
+    "detector.call_sites",
     "detector.update",
     "dead_letter.replay",
     "dead_letter.discard",

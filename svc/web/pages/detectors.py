@@ -88,6 +88,7 @@ async def detectors(visit: Visit) -> Html | Refusal:
         "rows": rows,
         "states": STATES,
         "headline": headline if running else "No detector is switched on",
+        "call_sites": (await api.get_call_sites(visit.call)).call_sites,
         "waiting": health.traces_waiting,
         "newest": health.newest_event_at,
         "manages": visit.manages,

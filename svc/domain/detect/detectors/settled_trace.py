@@ -108,19 +108,25 @@ class TracedSpan(Timed, Protocol):
 @attrs.frozen(eq=False)
 class SettledTrace:
     """A settled trace. `spans` are in order of start; `texts` has those of textual spans whose payload is
-    there; `call_site_id` is the trace's own.
+    there; `call_site_id` is the trace's own. `paths` are the agent paths of its calls, where detectors tell
+    agents apart.
     """
 
     spans: Sequence[TracedSpan]
     call_site_id: str
     texts: Mapping[bytes, SpanTexts] = attrs.field(factory=dict)
+    paths: Mapping[bytes, str] = attrs.field(factory=dict)
 
     @classmethod
     def of(
-        cls, rows: Sequence[TracedSpan], call_site_id: str, texts: Mapping[bytes, SpanTexts]
+        cls,
+        rows: Sequence[TracedSpan],
+        call_site_id: str,
+        texts: Mapping[bytes, SpanTexts],
+        paths: Mapping[bytes, str] | None = None,
     ) -> SettledTrace:
         """From rows in any order."""
-        return cls(sorted(rows, key=by_start), call_site_id, texts)
+        return cls(sorted(rows, key=by_start), call_site_id, texts, paths or {})
 
     @property
     def root(self) -> TracedSpan | None:

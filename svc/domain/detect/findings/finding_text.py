@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.detection import Cause
-from svc.domain.detect.detectors.base import SITE, TOOL
+from svc.domain.detect.detectors.base import AGENT, SITE, TOOL
 from svc.domain.detect.engine.axis import UNIT_DOLLARS
 from svc.domain.detect.engine.from_birth import TOLERATED
 from svc.domain.detect.engine.slots import SLOT_S, slot_start_s
@@ -93,7 +93,7 @@ def subject_of(bucket: Watched) -> tuple[str, str]:
     """The kind of a bucket's subject, and its own name."""
     if bucket.subject.startswith(TOOL):
         return "tool", bucket.subject.removeprefix(TOOL)
-    return "call_site", bucket.subject.removeprefix(SITE)
+    return "call_site", bucket.subject.removeprefix(SITE).removeprefix(AGENT)
 
 
 def instant(slot: int) -> datetime:

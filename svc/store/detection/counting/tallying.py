@@ -20,6 +20,7 @@ from uuid import UUID, uuid4
 import attrs
 import trio
 
+from protocol.detection import SiteGrain
 from protocol.detection_rounds import Tallied
 from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detectors.base import Observation, ObserverContext, Schema, detail, slot_of
@@ -30,6 +31,7 @@ from svc.domain.marks.table import TraceMark
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.counting.mark_rows import write_marks
+from svc.store.detection.counting.path_facets import PathFacets, TracePaths, path_calls
 from svc.store.detection.counting.settled_traces import Due, DueTrace, due_traces, settled_traces
 from svc.store.detection.counting.tallies import (
     BucketName,
@@ -154,14 +156,16 @@ class PostgresTallyQueue:
         """One round of a project: at most so many traces as `settled_traces` allows."""
         if not await self._hold(project_id):
             return Tallied(held=False)
-        due, context = await self.database.run(
+        due, context, facets = await self.database.run(
             lambda connection: self._read(connection, project_id), readonly=True, snapshot=True
         )
         if not due.places:
             await self.database.fetch(_GIVE_UP, project_id, self.holder)
             return Tallied()
-        looked_by_trace = await _look(due.traces, context)
-        await self._look_again(project_id, looked_by_trace, context)
+        rows = {trace.trace_id: trace.rows for trace in due.traces}
+        paths = await path_calls(self.database, project_id, facets, rows)
+        looked_by_trace = await _look(due.traces, context, paths)
+        await self._look_again(project_id, looked_by_trace, context, paths)
         looked = list(looked_by_trace.values())
         tallied = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
         return attrs.evolve(
@@ -172,7 +176,7 @@ class PostgresTallyQueue:
         )
 
     async def _look_again(
-        self, project_id: int, looked: dict[bytes, _Looked], context: ObserverContext
+        self, project_id: int, looked: dict[bytes, _Looked], context: ObserverContext, paths: TracePaths
     ) -> None:
         """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
         unsure = [trace_id for trace_id, trace in looked.items() if not trace.sure]
@@ -182,7 +186,7 @@ class PostgresTallyQueue:
 
         while unsure:
             traces = await self.database.run(read, readonly=True, snapshot=True)
-            outcomes = await _look(traces, context)
+            outcomes = await _look(traces, context, paths)
             looked.update(outcomes)
             if not outcomes:
                 for trace_id in unsure:
@@ -198,7 +202,7 @@ class PostgresTallyQueue:
         rows = await self.database.fetch(_HOLD, project_id, self.holder, HELD_S)
         return bool(rows)
 
-    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, ObserverContext]:
+    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, ObserverContext, PathFacets]:
         due = await due_traces(connection, project_id)
         schemas: dict[str, tuple[str, Schema]] = {}
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
@@ -210,7 +214,18 @@ class PostgresTallyQueue:
             project_id,
             MARKS_DETECTOR.name,
         )
-        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key, marks=not off)
+        # By the key; a project that is gone is tallied as any.
+        grain: SiteGrain | None = await connection.fetchval(
+            "select site_grain from project where id = $1", project_id
+        )
+        context = ObserverContext(
+            schemas=schemas,
+            secret_key=self.secret_key,
+            marks=not off,
+            agents=grain != "sent",
+            whole_sites=grain == "both",
+        )
+        return due, context, await PathFacets.read(connection, project_id, [t.rows for t in due.traces])
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
         if (schema := self._schemas.get(digest)) is not None:
@@ -273,13 +288,16 @@ class PostgresTallyQueue:
         )
 
 
-async def _look(traces: Iterable[DueTrace], context: ObserverContext) -> dict[bytes, _Looked]:
+async def _look(
+    traces: Iterable[DueTrace], context: ObserverContext, paths: TracePaths
+) -> dict[bytes, _Looked]:
     """Have the detectors look at the traces that have spans."""
     looked: dict[bytes, _Looked] = {}
     began_s = trio.current_time()
     for trace in traces:
         if trace.rows:
-            looked[trace.trace_id] = _looked(trace, context)
+            of_trace = paths.get(trace.trace_id, {}) if context.agents else {}
+            looked[trace.trace_id] = _looked(trace, context, of_trace)
         # A round takes tenths of a second: others want to be served in between.
         if trio.current_time() - began_s > _TURN_S:
             await trio.lowlevel.checkpoint()
@@ -287,7 +305,7 @@ async def _look(traces: Iterable[DueTrace], context: ObserverContext) -> dict[by
     return looked
 
 
-def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
+def _looked(trace: DueTrace, context: ObserverContext, paths: Mapping[bytes, str]) -> _Looked:
     texts: dict[bytes, SpanTexts] = {}
     sure = True
     complete = True
@@ -298,7 +316,7 @@ def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
         span = None
         sure &= span_texts.sure
         complete &= spared is None
-    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
+    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts, paths), context)
     if sure and not complete:
         # The user may have sent the secret first, a tool may have been heard: those payloads were not read.
         sure = all([observation.measure != "secret_high" for observation in outcome.observations])

@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
+from protocol.detection import SiteGrain
 from svc.domain.detect.engine.slots import slot_at, watermark
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.detection.counting.tallies import QUIET_S
@@ -62,6 +63,7 @@ _REACH: Final = f"""
 select (select min(extract(epoch from t.first_started_at))::float
         from (select trace_id from fold_due where project_id = $1 order by place limit {WAITING_READ}) w
         join trace t on t.project_id = $1 and t.trace_id = w.trace_id) as waiting_s,
+    (select site_grain from project where id = $1) as site_grain,
     newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,
     least(case when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
           case when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low end) as recent
@@ -128,13 +130,14 @@ class DueWork:
 
     `quiet` is false while older slots are still being counted, or another detector is to judge first: then
     nothing of them is due, and the judge comes back soon. `fine_from` is the first slot of which tallies of
-    five minutes are kept.
+    five minutes are kept, `site_grain` what the project takes for a call site.
     """
 
     until: int
     due: Mapping[Watched, Sequence[DueBucket]]
     quiet: bool
     fine_from: int
+    site_grain: SiteGrain = "sent"
 
 
 @attrs.define(eq=False)
@@ -178,7 +181,8 @@ class DueStore:
             of_subject.append(
                 DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
             )
-        return DueWork(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
+        fine_from = max(rows[0]["hours_before"], rows[0]["gone_before"])
+        return DueWork(until, due, quiet, fine_from, rows[0]["site_grain"] or "sent")
 
     async def still(self, project_id: int, detector: str) -> bool:
         """Hold on to a project; False: another has it."""
