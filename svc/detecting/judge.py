@@ -26,6 +26,7 @@ from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.changes import Change
 from svc.domain.detect.findings.finding_text import Told, instant, subject_of, told
 from svc.domain.detect.findings.judging import Judgement, cleared, judge, moved, needs_from
+from svc.domain.marks.detector import MARK_OF
 from svc.store.detection.judging.due import DueBucket, JudgedSubject
 from svc.store.detection.judging.judge_evidence import BASELINE_SLOTS, Breadth, Gather
 
@@ -135,6 +136,8 @@ class Judge(DetectorRunner):
 
     async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> str:
         """Tell the findings what changed, oldest first, and close those that late news undid."""
+        if MARK_OF.get(bucket.measure) in scope.work.muted_marks:
+            return "told"
         keys: set[str] = set()
         outcome = "told"
         # Of an agent whose call site was known as a whole, nothing is from birth.

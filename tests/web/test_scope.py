@@ -63,6 +63,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/detectors": "viewer",
     "GET …/detectors/{name}": "viewer",
     "POST …/detectors/call-sites": "member",
+    "POST …/detectors/marks/{mark}": "member",
     "POST …/detectors/{name}/switch": "member",
     "POST …/detectors/{name}/tuning": "member",
     "POST …/detectors/{name}/backtest": "member",

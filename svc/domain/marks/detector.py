@@ -34,6 +34,8 @@ MARK_MEASURES: Final[Mapping[MarkName, MeasureName]] = {
     "tool_broken_inside": "mark_tool_broken_inside",
     "claim_without_call": "mark_claim_without_call",
 }
+#: The mark that a measure counts.
+MARK_OF: Final[Mapping[str, MarkName]] = {measure: name for name, measure in MARK_MEASURES.items()}
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation | TraceMark]:
@@ -41,11 +43,13 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observati
     if not context.marks:
         return
     calls = calls_of(trace)
-    marks = marks_of(trace, calls)
+    marks = [mark for mark in marks_of(trace, calls) if mark.name not in context.marks_off]
     yield from marks
     slot = slot_of(trace.spans[0].started_at)
     subject = site(trace.call_site_id)
     for name in _possible(calls):
+        if name in context.marks_off:
+            continue
         stated = [mark for mark in marks if mark.name == name]
         if not stated:
             yield Observation(MARK_MEASURES[name], subject, slot)

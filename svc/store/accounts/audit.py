@@ -60,6 +60,7 @@ Action = Literal[
     "case.rca",
     "detector.call_sites",
     "detector.update",
+    "mark.update",
     "dead_letter.replay",
     "dead_letter.discard",
     "agent_run.start",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
@@ -25,7 +25,7 @@ from svc.domain.agent_path import BETWEEN
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, bin_of
 from svc.domain.detect.engine.slots import SLOT_S
-from svc.domain.marks.table import TraceMark
+from svc.domain.marks.table import MarkName, TraceMark
 from svc.domain.values import identifier
 
 MeasureName = Literal[
@@ -182,13 +182,14 @@ class Schema(Protocol):
 class ObserverContext:
     """What an observer knows beside the trace: what call sites should answer, by id, each schema with a hash
     of its text; the key under which secrets are told apart, without which nobody looks for them; whether
-    marks are stated at all; and whether agents that share a call site are told apart, with it as a whole
-    beside them or not.
+    marks are stated at all, and which are not; and whether agents that share a call site are told apart, with
+    it as a whole beside them or not.
     """
 
     schemas: Mapping[str, tuple[str, Schema]] = attrs.field(factory=dict)
     secret_key: bytes = attrs.field(default=b"", repr=False)
     marks: bool = True
+    marks_off: Collection[MarkName] = ()
     agents: bool = True
     whole_sites: bool = False
 

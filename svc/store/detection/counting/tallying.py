@@ -20,7 +20,6 @@ from uuid import UUID, uuid4
 import attrs
 import trio
 
-from protocol.detection import SiteGrain
 from protocol.detection_rounds import Tallied
 from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detectors.base import Observation, ObserverContext, Schema, detail, slot_of
@@ -92,6 +91,13 @@ _GIVE_UP: Final = "update fold_state set holder = null where project_id = $1 and
 _SCHEMAS: Final = """
 select call_site_id, output_schema::text as schema, md5(output_schema::text) as hash from call_site_intent
 where project_id = $1 and output_schema is not null
+"""
+
+# What is set of marks and of call sites, by keys; without a row every mark is stated.
+_SETTINGS: Final = """
+select (select not enabled from detector_setting where project_id = $1 and detector = $2) as off,
+    array(select mark from mark_setting where project_id = $1 and not enabled) as marks_off,
+    (select site_grain from project where id = $1) as site_grain
 """
 
 # Take places off the queue; those that somebody took meanwhile are not among them.
@@ -208,22 +214,14 @@ class PostgresTallyQueue:
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
             if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
                 schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
-        # By the key; without a row it runs.
-        off = await connection.fetchval(
-            "select not enabled from detector_setting where project_id = $1 and detector = $2",
-            project_id,
-            MARKS_DETECTOR.name,
-        )
-        # By the key; a project that is gone is tallied as any.
-        grain: SiteGrain | None = await connection.fetchval(
-            "select site_grain from project where id = $1", project_id
-        )
+        settings: Any = await connection.fetchrow(_SETTINGS, project_id, MARKS_DETECTOR.name)
         context = ObserverContext(
             schemas=schemas,
             secret_key=self.secret_key,
-            marks=not off,
-            agents=grain != "sent",
-            whole_sites=grain == "both",
+            marks=not settings["off"],
+            marks_off=frozenset(settings["marks_off"]),
+            agents=settings["site_grain"] != "sent",
+            whole_sites=settings["site_grain"] == "both",
         )
         return due, context, await PathFacets.read(connection, project_id, [t.rows for t in due.traces])
 

@@ -11,7 +11,7 @@ order, and half a slot looks like a fault. Traces that last for hours must not h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -63,6 +63,7 @@ _REACH: Final = f"""
 select (select min(extract(epoch from t.first_started_at))::float
         from (select trace_id from fold_due where project_id = $1 order by place limit {WAITING_READ}) w
         join trace t on t.project_id = $1 and t.trace_id = w.trace_id) as waiting_s,
+    array(select mark from mark_setting where project_id = $1 and muted) as muted_marks,
     (select site_grain from project where id = $1) as site_grain,
     newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,
     least(case when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
@@ -130,7 +131,8 @@ class DueWork:
 
     `quiet` is false while older slots are still being counted, or another detector is to judge first: then
     nothing of them is due, and the judge comes back soon. `fine_from` is the first slot of which tallies of
-    five minutes are kept, `site_grain` what the project takes for a call site.
+    five minutes are kept, `site_grain` what the project takes for a call site,
+    `muted_marks` are those of which nothing is reported.
     """
 
     until: int
@@ -138,6 +140,7 @@ class DueWork:
     quiet: bool
     fine_from: int
     site_grain: SiteGrain = "sent"
+    muted_marks: Collection[str] = ()
 
 
 @attrs.define(eq=False)
@@ -182,7 +185,7 @@ class DueStore:
                 DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
             )
         fine_from = max(rows[0]["hours_before"], rows[0]["gone_before"])
-        return DueWork(until, due, quiet, fine_from, rows[0]["site_grain"] or "sent")
+        return DueWork(until, due, quiet, fine_from, rows[0]["site_grain"] or "sent", rows[0]["muted_marks"])
 
     async def still(self, project_id: int, detector: str) -> bool:
         """Hold on to a project; False: another has it."""
