@@ -117,7 +117,7 @@ async def test_a_mark_that_opens_no_finding_alone_is_at_most_information_from_bi
 ) -> None:
     house = await looked(store, Calls(*((n, None, "I verified it.") for n in range(30)), (90.0, GOOD, "Hm.")))
     assert await house.cases() == []
-    assert [harmful for (harmful,) in await house.told("harmful")] in ([], [False])
+    assert not any(harmful for (harmful,) in await house.told("harmful"))
     claims = await fetch(store, "select from classifier_event where classifier_id = 'claim_without_call'")
     assert len(claims) == 30
 
@@ -139,8 +139,10 @@ async def test_a_healthy_application_has_no_finding_of_marks(store: Database) ->
     assert await house.told("title") == []
     measures = await fetch(store, "select measure from tally_bucket where measure like 'mark%' order by 1")
     assert [row["measure"] for row in measures] == [
+        "mark_answer_without_evidence",
         "mark_args_break_schema",
         "mark_claim_without_call",
+        "mark_hedge_without_evidence",
         "mark_retry_of_same_failure",
         "mark_tool_broken_inside",
     ]

@@ -50,6 +50,9 @@ MeasureName = Literal[
     "mark_http_error_in_ok_result",
     "mark_tool_broken_inside",
     "mark_claim_without_call",
+    "mark_answer_without_evidence",
+    "mark_hedge_without_evidence",
+    "mark_form_broken",
 ]
 
 
@@ -87,6 +90,9 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
     "mark_http_error_in_ok_result": Measure(),
     "mark_tool_broken_inside": Measure(),
     "mark_claim_without_call": Measure(),
+    "mark_answer_without_evidence": Measure(),
+    "mark_hedge_without_evidence": Measure(),
+    "mark_form_broken": Measure(),
 }
 
 #: A call site of the subject's own, one of the agents that share it, and a tool.

@@ -44,6 +44,18 @@ _MARKS: Final[Mapping[MarkName, tuple[str, str]]] = {
         "claims checks or sources without a tool call",
         "has claimed checks or sources without a tool call",
     ),
+    "answer_without_evidence": (
+        "answers before any tool has returned anything",
+        "has answered before any tool had returned anything",
+    ),
+    "hedge_without_evidence": (
+        "assumes or simulates before any tool has returned anything",
+        "has assumed or simulated before any tool had returned anything",
+    ),
+    "form_broken": (
+        "leaves out blocks that its prompt demands",
+        "has left out blocks that its prompt demands",
+    ),
 }
 #: How a rate is reported: the short name in keys, who fails, and in which way.
 _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {

@@ -26,7 +26,7 @@ from svc.domain.detect.detectors.base import Observation, ObserverContext, Schem
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.detectors.table import DETECTORS, observe
 from svc.domain.marks.detector import MARKS_DETECTOR
-from svc.domain.marks.table import TraceMark
+from svc.domain.marks.table import EVIDENCE_MARKS, TraceMark
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.counting.mark_rows import write_marks
@@ -318,7 +318,7 @@ def _looked(trace: DueTrace, context: ObserverContext, paths: Mapping[bytes, str
     if sure and not complete:
         # The user may have sent the secret first, a tool may have been heard: those payloads were not read.
         sure = all([observation.measure != "secret_high" for observation in outcome.observations])
-        sure = sure and all([mark.name != "claim_without_call" for mark in outcome.marks])
+        sure = sure and all([mark.name not in EVIDENCE_MARKS for mark in outcome.marks])
     slot = slot_of(trace.rows[0].started_at)
     return _Looked(trace, slot, len(texts), outcome.observations, outcome.marks, outcome.failed.keys(), sure)
 
