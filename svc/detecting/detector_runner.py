@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -107,8 +107,6 @@ class DetectorRunner(ABC):
     #: What was done: `looks` at projects, `subjects` judged, projects that `failed`.
     counts: Counter[str] = attrs.field(factory=Counter)
     at_once: bool = False
-    #: The detector whose states this one goes by; while it is on, it judges a subject first.
-    after: ClassVar[str | None] = None
 
     async def round(self) -> float:
         """Judge what is due in every project. Returns the seconds until it is worth looking again.
@@ -135,7 +133,9 @@ class DetectorRunner(ABC):
         tuned = settings[name]
         if not tuned.enabled:
             return False
-        precursor = self.after if self.after is not None and settings[self.after].enabled else None
+        precursor = self.detector.after
+        if precursor is not None and not settings[precursor].enabled:
+            precursor = None
         work = await stores.due.take(project_id, name, at_once=self.at_once, after=precursor)
         if work is None:
             return False

@@ -77,14 +77,31 @@ class Judge(DetectorRunner):
                 # Nothing goes back behind what people said is normal now.
                 state, checkpoints, since_kept = present, (present,), -1
         else:
-            outcome = await self._tell(scope, bucket, judged)
+            outcome, held = await self._tell(scope, bucket, judged)
             if outcome == "waits":
+                await self._settle_before(scope, bucket, due, judged, since_kept, held)
                 return True
             if outcome == "closed":
                 state = cleared(state)
         written = JudgedSubject(bucket, state, since_kept, checkpoints)
         await stores.due.settle(scope.project_id, name, due, until, written)
         return False
+
+    async def _settle_before(
+        self,
+        scope: Scope,
+        bucket: Watched,
+        due: Sequence[DueBucket],
+        judged: Judgement,
+        since_kept: int,
+        held: int,
+    ) -> None:
+        """Keep what came before the change that waits, as of a midnight without an alarm: others go by it."""
+        before = [state for state in judged.checkpoints if state.cursor <= held and not state.alarmed]
+        if before:
+            written = JudgedSubject(bucket, before[-1], since_kept, before)
+            until = before[-1].cursor
+            await self.stores.due.settle(scope.project_id, self.detector.name, due, until, written)
 
     async def _is_parted(self, scope: Scope, bucket: Watched, state: BucketState) -> bool:
         """Whether a call site that was learned as a whole gives way: each agent that was seen there lately is
@@ -134,10 +151,13 @@ class Judge(DetectorRunner):
             scope.orders[measure] = await self.stores.evidence.appearances(scope.project_id, measure)
         return scope.orders[measure]
 
-    async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> str:
-        """Tell the findings what changed, oldest first, and close those that late news undid."""
+    async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> tuple[str, int]:
+        """Tell the findings what changed, oldest first, and close those that late news undid.
+
+        What came of it, and the slot before which everything was told.
+        """
         if MARK_OF.get(bucket.measure) in scope.work.muted_marks:
-            return "told"
+            return "told", scope.work.until
         keys: set[str] = set()
         outcome = "told"
         # Of an agent whose call site was known as a whole, nothing is from birth.
@@ -156,7 +176,7 @@ class Judge(DetectorRunner):
             note = None if is_noted else await self._note(scope, bucket, change, words, misfits)
             fired = await self.stores.verbs.fire(scope.project_id, detection, (), note=note)
             if fired.did == "waits":
-                return "waits"
+                return "waits", change.onset.low
             if fired.did == "closed":
                 outcome = "closed" if change.recovered is None else outcome
                 continue
@@ -166,7 +186,7 @@ class Judge(DetectorRunner):
             undone = finding.reference == bucket.reference and finding.cause.key not in keys
             if undone and finding.recovered_at is None and finding.decided_by != "person":
                 await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.work.until))
-        return outcome
+        return outcome, scope.work.until
 
     async def _words(
         self, scope: Scope, bucket: Watched, change: Change, misfits: frozenset[str] | None

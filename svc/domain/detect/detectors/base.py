@@ -219,9 +219,10 @@ class Detector:
 
     `sentence` says to a user what it finds, `grain` what one firing is about, `engine` who judges: the rate
     engine, the drift engine, or nobody, because one event is enough. `measures` are what is judged, first of
-    all, and `observe` makes the observations of a trace, those of `also` and its marks too. `needs` names
-    what the install must have before it can run at all; `unavailable` is what is said without it. `by_agent`
-    says that a call site is parted by the agents whose calls are made there.
+    all, and `observe` makes the observations of a trace, those of `also` and its marks too. `after` names the
+    detector by whose states this one goes, which judges a subject first. `needs` names what the install must
+    have before it can run at all; `unavailable` is what is said without it. `by_agent` says that a call site
+    is parted by the agents whose calls are made there.
     """
 
     name: str
@@ -231,6 +232,7 @@ class Detector:
     measures: tuple[MeasureName, ...]
     observe: Callable[[SettledTrace, ObserverContext], Iterable[Observation | TraceMark]] | None = None
     also: tuple[MeasureName, ...] = ()
+    after: str | None = None
     tuning: Mapping[str, Tunable] = attrs.field(factory=dict)
     needs: Literal["encoder"] | None = None
     unavailable: str | None = None
