@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
+.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect bench-judge soak chaos hostile image release format clean
 
 # Serves at once. Where a C compiler is at hand, modules of the hot path are compiled beside it, which the running
 # service takes up.
@@ -74,6 +74,9 @@ bench-detect: compiled
 	$(BIN)/python -m tests.bench.detect
 	$(BIN)/python -m tests.bench.labelled
 	$(BIN)/python -m tests.bench.tallying
+
+bench-judge: .venv/.dev
+	$(BIN)/python -m tests.bench.judge $(FOLDER)
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py

@@ -41,6 +41,9 @@ TRIAGE_SOURCES: Final[tuple[TriageSource, ...]] = get_args(TriageSource)
 #: `positive` confirms a finding, `negative` rejects it, `unclear` leaves it as it is.
 Verdict = Literal["positive", "negative", "unclear"]
 
+#: What detectors take for a call site in a project: what was sent; each agent that calls there; or both,
+#: while agents are new to it.
+SiteGrain = Literal["sent", "both", "agent"]
 #: Which firings of a detector are shown: all of them, or those that are sure.
 DetectorMode = Literal["discovery", "tracking"]
 

@@ -269,6 +269,7 @@ STOPPING: Final = Refusal(503, "UNAVAILABLE", "the service is stopping; try agai
 
 # Detectors, findings, cases; the command line says the same.
 NO_SUCH_DETECTOR: Final = Refusal(404, "NOT_FOUND", "there is no classifier of this name")
+NO_SUCH_MARK: Final = Refusal(404, "NOT_FOUND", "there is no mark of this name")
 NO_TOOL_RATES: Final = Refusal(404, "NOT_FOUND", "only tool_error has tool error rates")
 DETECTOR_UNAVAILABLE: Final = Refusal(
     409, "DETECTOR_UNAVAILABLE", "this classifier cannot run here: it {reason}"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from protocol.detection import DetectorMode
+from protocol.detection import DetectorMode, SiteGrain
 from protocol.rest.accounts import Instant
 
 #: Tunables of a detector that one body may name.
@@ -200,6 +200,20 @@ class ModeChange(msgspec.Struct, forbid_unknown_fields=True):
     """Which firings are shown: all of them (`discovery`), or those that are sure (`tracking`)."""
 
     mode: DetectorMode
+
+
+class CallSitesChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether agents that share a call site are told apart."""
+
+    by_agent: bool
+
+
+class CallSitesShown(msgspec.Struct):
+    """What detectors take for a call site: what was `sent`; each `agent` that calls there; or `both`, while
+    agents have no baseline of their own yet.
+    """
+
+    call_sites: SiteGrain
 
 
 class TuningChange(msgspec.Struct, forbid_unknown_fields=True):

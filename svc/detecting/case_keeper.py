@@ -19,6 +19,7 @@ import trio
 
 from protocol.detection import RULE, NotOpened, Triage
 from svc.domain.detect.detectors.base import MEASURES
+from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.change_point import Onset
 from svc.domain.detect.engine.slots import slot_at
@@ -215,7 +216,9 @@ class CaseKeeper:
                 explanation = by_key[role.under].standing
                 why = f"{WITHHELD}{percent(share or 0)} of it is “{explanation.title}”, whose case lists it."
                 await self._withhold(project_id, standing, why)
-        await self.work.lead(project_id, case_id, leader.id)
+        if not case_findings or leader.cause.detector != NEW_SIGNATURE.name:
+            # A new kind alone is left of a case when the failures of its tool are over: those led it.
+            await self.work.lead(project_id, case_id, leader.id)
 
     async def _share(self, project_id: int, effect: _Known, cause: _Known) -> float:
         """How much of an effect its cause explains, 0 to 1."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -18,7 +18,7 @@ from protocol.detection import LiveFinding, ReferenceMove
 from protocol.storage import Outage
 from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.engine.bars import budget_months
-from svc.domain.detect.findings.bucket import Watched
+from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.detection.cases.references import ReferenceStore
@@ -90,6 +90,8 @@ class Scope:
     moves: Mapping[str, ReferenceMove]
     #: Subjects by when they appeared, of the measures that were asked for.
     orders: dict[str, Mapping[str, int]] = attrs.field(factory=dict)
+    #: What was known of every subject when somebody first asked.
+    states: dict[Watched, BucketState] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -105,8 +107,6 @@ class DetectorRunner(ABC):
     #: What was done: `looks` at projects, `subjects` judged, projects that `failed`.
     counts: Counter[str] = attrs.field(factory=Counter)
     at_once: bool = False
-    #: The detector whose states this one goes by; while it is on, it judges a subject first.
-    after: ClassVar[str | None] = None
 
     async def round(self) -> float:
         """Judge what is due in every project. Returns the seconds until it is worth looking again.
@@ -133,7 +133,9 @@ class DetectorRunner(ABC):
         tuned = settings[name]
         if not tuned.enabled:
             return False
-        precursor = self.after if self.after is not None and settings[self.after].enabled else None
+        precursor = self.detector.after
+        if precursor is not None and not settings[precursor].enabled:
+            precursor = None
         work = await stores.due.take(project_id, name, at_once=self.at_once, after=precursor)
         if work is None:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from svc.detecting.detector_runner import DetectorRunner, Scope
 from svc.domain.detect.detectors.model_change import CHANGED_SHARE, models_of, new_models
 from svc.domain.detect.detectors.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
 from svc.domain.detect.detectors.tool_error import TOOL_ERROR
-from svc.domain.detect.engine.slots import SLOTS_PER_DAY
+from svc.domain.detect.engine.slots import SLOTS_PER_DAY, day_start, slot_at
 from svc.domain.detect.findings import severity
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.finding_text import instant, moment, subject_of
@@ -203,37 +204,42 @@ def _masked(signature: str) -> str:
 class SignatureJudge(EventJudge):
     """A failure of a kind that the tool never had, measured against the reference of its failures."""
 
-    after = TOOL_ERROR.name
-
     async def seen(self, scope: Scope, bucket: Watched, due: Sequence[DueBucket]) -> bool:
         """A finding for each new kind."""
-        project_id, until = scope.project_id, scope.work.until
+        project_id, until = scope.project_id, min((bucket.reach for bucket in due), default=0)
         # The current reference: its judge may have moved on since this pass began.
         state = await self.stores.states.before(project_id, TOOL_ERROR.name, bucket, NEWEST)
         if state is None or state.rate is None or (usual := state.rate.reference) is None:
             return False
-        evidence = self.stores.evidence
-        usual_kinds = await evidence.signatures(project_id, bucket, usual.first, usual.end, 1_000)
+        evidence, end = self.stores.evidence, usual.end
+        began = await self.stores.findings.first_onset(
+            project_id, TOOL_ERROR.name, bucket.reference, instant(usual.first), instant(usual.end)
+        )
+        if began is not None:
+            # A reference that was made before and after an outage does not know its kinds of failure.
+            end = day_start(slot_at(began.timestamp()))
+        usual_kinds = await evidence.signatures(project_id, bucket, usual.first, end, 1_000)
         if sum(kind.traces for kind in usual_kinds) < BASELINE_FAILURES:
             return False
         names = {kind.name for kind in usual_kinds}
-        events = await evidence.events(project_id, [due_bucket.id for due_bucket in due], usual.end, until)
+        events = await evidence.events(project_id, [due_bucket.id for due_bucket in due], end, until)
         waits = False
         for name in sorted({event.signature for event in events if event.signature} - names):
-            waits |= await self._kind(scope, bucket, name, events)
+            waits |= await self._kind(scope, bucket, name, events, until)
         return waits
 
-    async def _kind(self, scope: Scope, bucket: Watched, name: str, events: Sequence[DetectedEvent]) -> bool:
+    async def _kind(
+        self, scope: Scope, bucket: Watched, name: str, events: Sequence[DetectedEvent], until: int
+    ) -> bool:
         share = scope.tuning.get("share", NEW_SHARE)
         fired = new_since(name, events, share)
         if fired is None:
             return False
         onset_slot, fired_slot = fired
         of_kind = [event for event in events if event.signature == name and event.slot >= onset_slot]
+        of_kind = _until_silent(of_kind, events)
         last_slot = of_kind[-1].slot
-        is_over = scope.work.until - last_slot > SLOTS_PER_DAY and any(
-            event.slot > last_slot for event in events
-        )
+        is_over = until - last_slot > SLOTS_PER_DAY and any(event.slot > last_slot for event in events)
         _, tool = subject_of(bucket)
         label = name.rpartition(":")[0] or name
         recent = [event for event in events if onset_slot <= event.slot <= last_slot]
@@ -262,6 +268,17 @@ class SignatureJudge(EventJudge):
         )
         _, did = await self.tell(scope, detection, of_kind, "high")
         return did == "waits"
+
+
+def _until_silent(of_kind: Sequence[DetectedEvent], events: Sequence[DetectedEvent]) -> list[DetectedEvent]:
+    """The events of a kind up to the first day without one in which the tool failed otherwise: judged as they
+    come, the kind is over then.
+    """
+    slots = [event.slot for event in events]
+    for place, (event, later) in enumerate(pairwise(of_kind), 1):
+        if later.slot - event.slot > SLOTS_PER_DAY and any(event.slot < slot < later.slot for slot in slots):
+            return list(of_kind[:place])
+    return list(of_kind)
 
 
 @attrs.define(eq=False)

@@ -9,7 +9,7 @@ opens a case: that is the case keeper's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,7 +18,7 @@ import trio
 
 from protocol.detection import Detection, Firing
 from svc.detecting.detector_runner import DetectorRunner, Scope
-from svc.domain.detect.detectors.base import MEASURES
+from svc.domain.detect.detectors.base import AGENT, MEASURES, SITE, MeasureName, site_of
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, bin_of
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.findings import severity
@@ -26,6 +26,7 @@ from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.changes import Change
 from svc.domain.detect.findings.finding_text import Told, instant, subject_of, told
 from svc.domain.detect.findings.judging import Judgement, cleared, judge, moved, needs_from
+from svc.domain.marks.detector import MARK_OF
 from svc.store.detection.judging.due import DueBucket, JudgedSubject
 from svc.store.detection.judging.judge_evidence import BASELINE_SLOTS, Breadth, Gather
 
@@ -53,6 +54,13 @@ class Judge(DetectorRunner):
         if stored_state is not None and stored_state.alarmed and not self._lives(scope, bucket):
             # People saw to what it fired, so that it begins anew from here.
             stored_state = cleared(stored_state)
+        if stored_state is not None and await self._is_parted(scope, bucket, stored_state):
+            parted = attrs.evolve(stored_state, cursor=until, parted=True)
+            written = JudgedSubject(bucket, parted, stored_state.cursor, ())
+            await stores.due.settle(scope.project_id, name, due, until, written)
+            return False
+        if stored_state is not None:
+            stored_state = attrs.evolve(stored_state, parted=False)
         judged = await self._judged(scope, bucket, stored_state, first)
         move = scope.moves.get(bucket.reference)
         state, checkpoints, since_kept = (
@@ -69,14 +77,49 @@ class Judge(DetectorRunner):
                 # Nothing goes back behind what people said is normal now.
                 state, checkpoints, since_kept = present, (present,), -1
         else:
-            outcome = await self._tell(scope, bucket, judged)
+            outcome, held = await self._tell(scope, bucket, judged)
             if outcome == "waits":
+                await self._settle_before(scope, bucket, due, judged, since_kept, held)
                 return True
             if outcome == "closed":
                 state = cleared(state)
         written = JudgedSubject(bucket, state, since_kept, checkpoints)
         await stores.due.settle(scope.project_id, name, due, until, written)
         return False
+
+    async def _settle_before(
+        self,
+        scope: Scope,
+        bucket: Watched,
+        due: Sequence[DueBucket],
+        judged: Judgement,
+        since_kept: int,
+        held: int,
+    ) -> None:
+        """Keep what came before the change that waits, as of a midnight without an alarm: others go by it."""
+        before = [state for state in judged.checkpoints if state.cursor <= held and not state.alarmed]
+        if before:
+            written = JudgedSubject(bucket, before[-1], since_kept, before)
+            until = before[-1].cursor
+            await self.stores.due.settle(scope.project_id, self.detector.name, due, until, written)
+
+    async def _is_parted(self, scope: Scope, bucket: Watched, state: BucketState) -> bool:
+        """Whether a call site that was learned as a whole gives way: each agent that was seen there lately is
+        watched by itself, and nothing is wrong with the whole.
+        """
+        is_whole = self.detector.by_agent and bucket.subject.startswith(SITE)
+        if not is_whole or scope.work.site_grain != "both" or state.alarmed:
+            return False
+        if not scope.states:
+            scope.states.update(await self.stores.states.all(scope.project_id, self.detector.name))
+        orders = await self._orders(scope, bucket.measure)
+        agents = [
+            scope.states.get(Watched(bucket.measure, subject))
+            for subject in orders
+            if subject.startswith(AGENT) and site_of(subject) == site_of(bucket.subject)
+        ]
+        recent = [agent for agent in agents if agent is None or not agent.is_silent(scope.work.until)]
+        return bool(recent) and all(agent is not None and agent.watches for agent in recent)
 
     def _lives(self, scope: Scope, bucket: Watched) -> bool:
         return any(finding.reference == bucket.reference for finding in scope.live)
@@ -100,18 +143,29 @@ class Judge(DetectorRunner):
         rate = None if stored_state is None else stored_state.rate
         if self.detector.engine != "rate" or (rate is not None and rate.reference is not None):
             return 1
-        if bucket.measure not in scope.orders:
-            scope.orders[bucket.measure] = await self.stores.evidence.appearances(
-                scope.project_id, bucket.measure
-            )
-        orders = scope.orders[bucket.measure]
+        orders = await self._orders(scope, bucket.measure)
         return orders.get(bucket.subject, len(orders) + 1)
 
-    async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> str:
-        """Tell the findings what changed, oldest first, and close those that late news undid."""
+    async def _orders(self, scope: Scope, measure: MeasureName) -> Mapping[str, int]:
+        if measure not in scope.orders:
+            scope.orders[measure] = await self.stores.evidence.appearances(scope.project_id, measure)
+        return scope.orders[measure]
+
+    async def _tell(self, scope: Scope, bucket: Watched, judged: Judgement) -> tuple[str, int]:
+        """Tell the findings what changed, oldest first, and close those that late news undid.
+
+        What came of it, and the slot before which everything was told.
+        """
+        if MARK_OF.get(bucket.measure) in scope.work.muted_marks:
+            return "told", scope.work.until
         keys: set[str] = set()
         outcome = "told"
-        changes = sorted(judged.changes, key=lambda change: change.fired)
+        # Of an agent whose call site was known as a whole, nothing is from birth.
+        is_new = scope.work.site_grain != "both" or not bucket.subject.startswith(AGENT)
+        changes = sorted(
+            (change for change in judged.changes if is_new or change.arm != "early"),
+            key=lambda change: change.fired,
+        )
         misfits = await self._misfits(scope, bucket, judged.state) if changes else None
         for change in changes:
             words = await self._words(scope, bucket, change, misfits)
@@ -122,7 +176,7 @@ class Judge(DetectorRunner):
             note = None if is_noted else await self._note(scope, bucket, change, words, misfits)
             fired = await self.stores.verbs.fire(scope.project_id, detection, (), note=note)
             if fired.did == "waits":
-                return "waits"
+                return "waits", change.onset.low
             if fired.did == "closed":
                 outcome = "closed" if change.recovered is None else outcome
                 continue
@@ -132,7 +186,7 @@ class Judge(DetectorRunner):
             undone = finding.reference == bucket.reference and finding.cause.key not in keys
             if undone and finding.recovered_at is None and finding.decided_by != "person":
                 await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.work.until))
-        return outcome
+        return outcome, scope.work.until
 
     async def _words(
         self, scope: Scope, bucket: Watched, change: Change, misfits: frozenset[str] | None
@@ -210,7 +264,7 @@ class Judge(DetectorRunner):
             harmful=words.harmful,
             trace_count=int(words.payload["traces"]),
             metric=words.metric,
-            call_site_id=name if kind == "call_site" else None,
+            call_site_id=site_of(bucket.subject),
             current_value=words.current,
             baseline_value=words.baseline,
             delta=None if words.current is None or words.baseline is None else words.current - words.baseline,
@@ -226,7 +280,6 @@ class Judge(DetectorRunner):
         self, scope: Scope, bucket: Watched, change: Change, words: Told, misfits: frozenset[str] | None
     ) -> Firing | None:
         """The firing for a finding that opens or is raised, about the trace that showed it last."""
-        kind, name = subject_of(bucket)
         trace_id = await self.stores.traces.newest(
             scope.project_id,
             bucket,
@@ -245,7 +298,7 @@ class Judge(DetectorRunner):
             subject_kind="trace",
             summary=words.title,
             trace_id=trace_id,
-            call_site_id=name if kind == "call_site" else None,
+            call_site_id=site_of(bucket.subject),
             at=instant(change.last_fired + 1),
         )
 

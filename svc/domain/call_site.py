@@ -1,7 +1,8 @@
 """The call site of a span whose application does not tag one.
 
-Owns: `infer_call_site`. The mapper calls it for every span without `svc.call_site.id`. A span does not know
-its ancestors, so the nearest name is one it carries itself. Never yields an empty id.
+Owns: `infer_call_site`, which the mapper calls for every span without `svc.call_site.id`, and
+`without_changing`. A span does not know its ancestors, so the nearest name is one it carries itself. Never
+yields an empty id.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ def infer_call_site(
             span_name = re.sub(
                 rf"(?<![\w.-]){re.escape(model)}(?![\w.-])", "", span_name, flags=re.IGNORECASE
             )
-    segments = [_service(service), _stripped(component) if component else "", _stripped(span_name) or kind]
+    segments = [
+        _service(service),
+        without_changing(component) if component else "",
+        without_changing(span_name) or kind,
+    ]
     return identifier("/".join(segment for segment in segments if segment))
 
 
@@ -55,5 +60,6 @@ def _service(service: str | None) -> str:
     return without_instance((name or "").strip()) or "unknown_service"
 
 
-def _stripped(name: str) -> str:
+def without_changing(name: str) -> str:
+    """A name without what a deploy or a request changes in it."""
     return _LOOSE_ENDS.sub("", _CHANGING.sub("", name)).strip()

@@ -8,6 +8,8 @@ from typing import Final
 
 from protocol.rest.classifiers import BacktestAlarm, BucketShown
 from protocol.rest.query import timestamp
+from svc.domain.agent_path import AGENT_PATH
+from svc.domain.detect.detectors.base import path_of, site_of
 from svc.store.detection.counting.charts import is_size
 from svc.web import words
 from svc.web.filters import Token
@@ -23,6 +25,7 @@ REASONS: Final[Mapping[str, str]] = {
     "unpriced": "its calls have no price",
     "encoder_missing": "no encoder is installed",
     "muted": "its case is muted",
+    "by_agent": "each agent that calls here is watched by itself",
 }
 STATES: Final[Mapping[str, tuple[str, str, str]]] = {
     "alarm": ("▲", "bad", "fires"),
@@ -71,8 +74,10 @@ def why(bucket: BucketShown, now: datetime, zone: tzinfo) -> str:
 
 def traces_of(base: str, alarm: BacktestAlarm) -> str:
     """The traces of an alarm that would have been: from its onset to a while after it fired."""
-    kind, _, name = alarm.subject.partition(":")
+    call_site = site_of(alarm.subject)
     first, fired = words.parsed(alarm.onset_at), words.parsed(alarm.fired_at)
-    asked_for = "kind:tool" if kind == "tool" else str(Token("site", name))
+    asked_for = "kind:tool" if call_site is None else str(Token("site", call_site))
+    if (path := path_of(alarm.subject)) is not None:
+        asked_for += f" {Token(AGENT_PATH, path)}"
     until = timestamp(fired + timedelta(hours=6))
     return query(base + "/traces", q=asked_for, from_=timestamp(first), to=until)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from protocol.detection import EVIDENCE_ROLES
+from svc.store.detection.judging.bucket_reports import BucketReports
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.mark_settings import MarkSettingStore
 from svc.store.postgres.database import Database
 from tests.detecting.house import House, Settings, replay
 from tests.detecting.story import MONDAY
@@ -25,11 +27,12 @@ class Calls:
     model asks with, and what it says.
     """
 
-    def __init__(self, *traces: tuple[float, Any, str]) -> None:
+    def __init__(self, *traces: tuple[float, Any, str], first: int = 1) -> None:
         self._traces = traces
+        self._first = first
 
     def traces(self) -> Iterator[tuple[datetime, list[Any]]]:
-        for number, (minutes, arguments, said) in enumerate(self._traces, 1):
+        for number, (minutes, arguments, said) in enumerate(self._traces, self._first):
             at = MONDAY + minutes * MINUTE
             yield at, list(_spans(number, at, arguments, said))
 
@@ -114,7 +117,7 @@ async def test_a_mark_that_opens_no_finding_alone_is_at_most_information_from_bi
 ) -> None:
     house = await looked(store, Calls(*((n, None, "I verified it.") for n in range(30)), (90.0, GOOD, "Hm.")))
     assert await house.cases() == []
-    assert [harmful for (harmful,) in await house.told("harmful")] in ([], [False])
+    assert not any(harmful for (harmful,) in await house.told("harmful"))
     claims = await fetch(store, "select from classifier_event where classifier_id = 'claim_without_call'")
     assert len(claims) == 30
 
@@ -136,11 +139,56 @@ async def test_a_healthy_application_has_no_finding_of_marks(store: Database) ->
     assert await house.told("title") == []
     measures = await fetch(store, "select measure from tally_bucket where measure like 'mark%' order by 1")
     assert [row["measure"] for row in measures] == [
+        "mark_answer_without_evidence",
         "mark_args_break_schema",
         "mark_claim_without_call",
+        "mark_hedge_without_evidence",
         "mark_retry_of_same_failure",
         "mark_tool_broken_inside",
     ]
+
+
+async def test_a_mark_that_is_off_is_not_stated_and_not_counted_and_others_are(store: Database) -> None:
+    await begin(store)
+    settings = MarkSettingStore(store)
+    await settings.set(PROJECT, "http_error_in_ok_result", enabled=False, muted=None, actor="ann")
+    await write(store, *story(1))
+    await settle(store)
+    await tally_all(store)
+    assert await fetch(store, "select from classifier_event") == []
+    measures = await fetch(store, "select measure from tally_bucket where measure like 'mark%'")
+    assert ("mark_http_error_in_ok_result",) not in {tuple(row) for row in measures}
+    assert ("mark_tool_broken_inside",) in {tuple(row) for row in measures}
+    await settings.set(PROJECT, "http_error_in_ok_result", enabled=True, muted=None, actor="ann")
+    await write(store, *story(6))
+    await settle(store)
+    await tally_all(store)
+    rows = await fetch(store, "select subject_trace_id from classifier_event")
+    assert [row["subject_trace_id"] for row in rows] == [(6).to_bytes(16, "big")]
+
+
+async def test_a_muted_mark_is_stated_and_counted_and_never_reported_until_it_is_unmuted(
+    store: Database,
+) -> None:
+    await begin(store)
+    settings = MarkSettingStore(store)
+    await settings.set(PROJECT, "args_break_schema", enabled=None, muted=True, actor="ann")
+    calls = Calls(*((n, BAD, "Hm.") for n in range(6)), (60.0, GOOD, "Hm."))
+    house = await looked(store, calls)
+    assert await house.told("title") == []
+    marks = await fetch(store, "select from classifier_event where classifier_id = 'args_break_schema'")
+    assert len(marks) == 6
+    reports = await BucketReports(store).of(
+        PROJECT, "marks", false_alarms_per_month=2.0, now=datetime.now(UTC)
+    )
+    reasons = {reported.bucket.measure: reported.report.reason for reported in reports}
+    assert reasons["mark_args_break_schema"] == "muted"
+    assert reasons["mark_tool_broken_inside"] != "muted"
+    await settings.set(PROJECT, "args_break_schema", enabled=None, muted=False, actor="ann")
+    await replay(store, Calls((90.0, BAD, "Hm."), (200.0, GOOD, "Hm."), first=20))
+    await house.rest()
+    await house.look()
+    assert [key for (key,) in await house.told("cause_key")] == ["mark_args_break_schema:desk:birth"]
 
 
 async def test_where_the_detector_is_off_no_mark_is_stated_and_nothing_is_counted(store: Database) -> None:

@@ -62,6 +62,8 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/findings/{id}/reopen": "member",
     "GET …/detectors": "viewer",
     "GET …/detectors/{name}": "viewer",
+    "POST …/detectors/call-sites": "member",
+    "POST …/detectors/marks/{mark}": "member",
     "POST …/detectors/{name}/switch": "member",
     "POST …/detectors/{name}/tuning": "member",
     "POST …/detectors/{name}/backtest": "member",

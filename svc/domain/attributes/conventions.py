@@ -117,6 +117,7 @@ CONVENTIONS: Final = (
         ),
     ),
     Convention("agent", "the agent that did it", ("gen_ai.agent.name", "agent.name", "agent_name")),
+    Convention("agent_path", "the agent above a call, and the step of it that made the call", ()),
     Convention("tool", "the tool that the span called", ()),
     Convention("host", "the machine it ran on", ("host.name",)),
     Convention("region", "the region it ran in", ("cloud.region", "aws.region")),

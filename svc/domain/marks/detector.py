@@ -21,7 +21,7 @@ from svc.domain.detect.detectors.base import (
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.tool_error import RISE_TUNING
 from svc.domain.marks.rules import marks_of
-from svc.domain.marks.table import MarkName, TraceMark
+from svc.domain.marks.table import EVIDENCE_MARKS, MarkName, TraceMark
 from svc.domain.marks.tool_calls import CallsOfTrace, calls_of
 from svc.domain.values import identifier
 
@@ -33,7 +33,12 @@ MARK_MEASURES: Final[Mapping[MarkName, MeasureName]] = {
     "http_error_in_ok_result": "mark_http_error_in_ok_result",
     "tool_broken_inside": "mark_tool_broken_inside",
     "claim_without_call": "mark_claim_without_call",
+    "answer_without_evidence": "mark_answer_without_evidence",
+    "hedge_without_evidence": "mark_hedge_without_evidence",
+    "form_broken": "mark_form_broken",
 }
+#: The mark that a measure counts.
+MARK_OF: Final[Mapping[str, MarkName]] = {measure: name for name, measure in MARK_MEASURES.items()}
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation | TraceMark]:
@@ -41,11 +46,13 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observati
     if not context.marks:
         return
     calls = calls_of(trace)
-    marks = marks_of(trace, calls)
+    marks = [mark for mark in marks_of(trace, calls) if mark.name not in context.marks_off]
     yield from marks
     slot = slot_of(trace.spans[0].started_at)
     subject = site(trace.call_site_id)
     for name in _possible(calls):
+        if name in context.marks_off:
+            continue
         stated = [mark for mark in marks if mark.name == name]
         if not stated:
             yield Observation(MARK_MEASURES[name], subject, slot)
@@ -68,9 +75,10 @@ def _possible(calls: CallsOfTrace) -> Iterable[MarkName]:
         if any(tool.texts is not None and tool.texts.result for tool in calls.tools):
             yield "same_call_again"
             yield "http_error_in_ok_result"
-    has_calls = has_answer = False
+    has_calls = has_answer = has_form = False
     for model in calls.models:
         texts = model.texts
+        has_form = has_form or (texts is not None and bool(texts.demanded and texts.said))
         if texts is not None and texts.tool_schemas is not None:
             if texts.calls:
                 has_calls = True
@@ -79,7 +87,9 @@ def _possible(calls: CallsOfTrace) -> Iterable[MarkName]:
     if has_calls:
         yield "args_break_schema"
     if has_answer:
-        yield "claim_without_call"
+        yield from EVIDENCE_MARKS
+    if has_form:
+        yield "form_broken"
 
 
 def _witnesses(marks: Iterable[TraceMark]) -> tuple[bytes, ...]:

@@ -7,15 +7,18 @@ silent. Pure; a mark never quotes what a user or a tool said.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from svc.domain.detect.detectors.cut_output import CUT
 from svc.domain.detect.detectors.new_signature import signature_of
-from svc.domain.detect.detectors.settled_trace import SettledTrace
-from svc.domain.marks.claims import claim_in
+from svc.domain.detect.detectors.settled_trace import SettledTrace, is_blank
+from svc.domain.marks.claims import claim_in, hedge_in
+from svc.domain.marks.forms import lacks
 from svc.domain.marks.results import http_error_in, own_fault
 from svc.domain.marks.table import MarkName, TraceMark
-from svc.domain.marks.tool_calls import CallsOfTrace, TracedCall, calls_of
+from svc.domain.marks.tool_calls import CallsOfTrace, ModelCall, TracedCall, calls_of
 from svc.domain.span import Kind
 
 #: Marks of one trace, the first ones: a loop of a thousand calls needs no thousand.
@@ -28,7 +31,7 @@ def marks_of(trace: SettledTrace, calls: CallsOfTrace | None = None) -> list[Tra
     """The marks of a trace, at most `TRACE_MARKS`; `calls` are its calls, where they were read before."""
     calls = calls or calls_of(trace)
     marks: list[TraceMark] = []
-    for rule in (_broken_arguments, _by_results, _repeats, _claims):
+    for rule in (_broken_arguments, _by_results, _repeats, _forms, _without_evidence):
         for mark in rule(trace, calls):
             if len(marks) == TRACE_MARKS:
                 return marks
@@ -101,24 +104,49 @@ def _is_alike(earlier: TracedCall, tool: TracedCall) -> bool:
     return texts.arguments == texts_again.arguments and texts.result == texts_again.result
 
 
-def _claims(trace: SettledTrace, calls: CallsOfTrace) -> Iterator[TraceMark]:
+def _without_evidence(trace: SettledTrace, calls: CallsOfTrace) -> Iterator[TraceMark]:
     first_answer = min((tool.row.started_at for tool in calls.tools), default=None)
     sourced: bool | None = None
     for model in calls.models:
         texts = model.texts
-        if texts is None or not texts.said or texts.calls or texts.tool_schemas is None:
+        if texts is None or is_blank(texts.said) or texts.calls or texts.tool_schemas is None:
             continue
         if not texts.tool_schemas.schemas or not texts.tool_schemas.only_functions:
             continue
         if first_answer is not None and first_answer <= model.row.started_at:
             return
-        if (words := claim_in(texts.said)) is None:
+        if model.row.status != "ok" or model.row.tool_calls:
             continue
         if sourced is None:
             sourced = any(row.kind in _SOURCES for row in trace.spans) or _has_calls(calls)
-        if not sourced and not texts.tools_heard():
-            span_id = model.row.span_id
-            yield TraceMark("claim_without_call", span_id, span_id, model.row.call_site_id, words)
+        if sourced:
+            return
+        if not texts.tools_heard():
+            span_id, site = model.row.span_id, model.row.call_site_id
+            said = texts.said or ""
+            if (words := claim_in(said)) is not None:
+                yield TraceMark("claim_without_call", span_id, span_id, site, words)
+            if (words := hedge_in(said)) is not None:
+                yield TraceMark("hedge_without_evidence", span_id, span_id, site, words)
+            yield TraceMark("answer_without_evidence", span_id, span_id, site)
+
+
+def _forms(trace: SettledTrace, calls: CallsOfTrace) -> Iterator[TraceMark]:
+    answers: defaultdict[tuple[str, str], list[tuple[ModelCall, bool]]] = defaultdict(list)
+    for model in calls.models:
+        texts = model.texts
+        if texts is None or not texts.demanded or model.row.status != "ok" or is_blank(texts.said):
+            continue
+        # A call of a tool is no answer, and of one that was cut the rest may hold it.
+        if texts.calls or model.row.tool_calls or texts.media or not CUT.isdisjoint(texts.finish_reasons):
+            continue
+        for block in texts.demanded:
+            answers[model.row.call_site_id, block].append((model, lacks(block, texts.said or "")))
+    for (site, block), outcomes in answers.items():
+        broken = [model for model, lacking in outcomes if lacking]
+        # One that no answer has is probably where the model is told to stop.
+        for model in broken[:1] if len(broken) == len(outcomes) else broken:
+            yield TraceMark("form_broken", model.row.span_id, model.row.span_id, site, f"`{block}`")
 
 
 def _has_calls(calls: CallsOfTrace) -> bool:

@@ -22,8 +22,18 @@ MarkName = Literal[
     "http_error_in_ok_result",
     "tool_broken_inside",
     "claim_without_call",
+    "answer_without_evidence",
+    "hedge_without_evidence",
+    "form_broken",
 ]
 MARK_NAMES: Final[tuple[MarkName, ...]] = get_args(MarkName)
+
+#: Marks of answers for which no tool had returned anything: what the model was given tells.
+EVIDENCE_MARKS: Final[tuple[MarkName, ...]] = (
+    "claim_without_call",
+    "answer_without_evidence",
+    "hedge_without_evidence",
+)
 
 #: A mark of less opens no finding alone.
 OPENS_FROM: Final = 0.5
@@ -123,6 +133,30 @@ MARKS: Final[Mapping[MarkName, MarkKind]] = {
             "claim without a call",
             "The answer names a check or a source, tools were offered, and no tool had returned anything.",
             0.82,
+            rate_only=True,
+        ),
+        MarkKind(
+            "answer_without_evidence",
+            1,
+            "answer without evidence",
+            "The model answered, tools were offered, and no tool had returned anything.",
+            0.56,
+            rate_only=True,
+        ),
+        MarkKind(
+            "hedge_without_evidence",
+            1,
+            "assumption without evidence",
+            "The answer says that it assumes or simulates something, and no tool had returned anything.",
+            0.57,
+            rate_only=True,
+        ),
+        MarkKind(
+            "form_broken",
+            1,
+            "demanded block missing",
+            "The prompt demands a block of every answer, and this answer has none.",
+            0.62,
             rate_only=True,
         ),
     )

@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
-from svc.domain.detect.detectors.base import OTHER, SITE, MeasureName
+from svc.domain.detect.detectors.base import OTHER, MeasureName, site_of
 from svc.domain.dialects import read
 from svc.domain.messages import normal
 from svc.domain.rca.cohort import ATTRIBUTES, JOINED, TENANT, AttributeName, Mark
@@ -115,7 +115,7 @@ def marks_of(first_seen: Mapping[BucketOf, int]) -> list[Mark]:
             first[key] = min(slot, first.get(key, slot))
             since[key[:2]] = min(slot, since.get(key[:2], slot))
     return [
-        Mark(attribute, value, subject.removeprefix(SITE), slot)
+        Mark(attribute, value, site_of(subject) or subject, slot)
         for (subject, attribute, value), slot in first.items()
         if slot >= since[subject, attribute] + _SETTLED_SLOTS
     ]

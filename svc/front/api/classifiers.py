@@ -11,6 +11,8 @@ from typing import Final
 
 from protocol.refusals import DETECTOR_UNAVAILABLE, NO_SUCH_DETECTOR, NOT_TUNABLE, Refusal, Refused
 from protocol.rest.classifiers import (
+    CallSitesChange,
+    CallSitesShown,
     ClassifierHealth,
     ClassifiersHealth,
     ClassifierShown,
@@ -137,6 +139,18 @@ async def put_mode(call: Call[ModeChange]) -> ClassifierShown:
     return _classifier_view(call, detector, setting)
 
 
+async def get_call_sites(call: Call[None]) -> CallSitesShown:
+    """What the project's detectors take for a call site."""
+    return CallSitesShown(await DetectorSettingStore(call.means.questions).site_grain(call.project.id))
+
+
+async def put_call_sites(call: Call[CallSitesChange]) -> CallSitesShown:
+    """Tell agents that share a call site apart, or no more."""
+    store = DetectorSettingStore(call.means.database)
+    parted = call.body.by_agent
+    return CallSitesShown(await store.part_by_agent(call.project.id, parted, call.caller.label))
+
+
 async def get_tuning(call: Call[None]) -> TuningShown:
     """How a detector is tuned, and how many false alarms a month its buckets may raise."""
     detector = asked(call)
@@ -179,6 +193,11 @@ _UNAVAILABLE: Final[tuple[Refusal, ...]] = (NO_SUCH_DETECTOR, DETECTOR_UNAVAILAB
 ROUTES: Final = (
     Route("GET", CLASSIFIERS, "ORG_VIEW", get_classifiers, list[ClassifierShown]),
     Route("GET", CLASSIFIERS + "/health", "ORG_VIEW", get_health, ClassifiersHealth),
+    Route("GET", CLASSIFIERS + "/call-sites", "ORG_VIEW", get_call_sites, CallSitesShown),
+    Route(
+        "PUT", CLASSIFIERS + "/call-sites", "ORG_MANAGE", put_call_sites, CallSitesShown,
+        body=CallSitesChange,
+    ),
     Route("GET", CLASSIFIER, "ORG_VIEW", get_classifier, ClassifierShown, refusals=(NO_SUCH_DETECTOR,)),
     Route(
         "PUT", CLASSIFIER + "/enabled", "ORG_MANAGE", put_enabled, ClassifierShown, body=EnabledChange,

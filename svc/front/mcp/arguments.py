@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from protocol.detection import CaseState, EvidenceRole, Severity
 from protocol.rest.query import Q_MAX, FilterValue
 from protocol.taxonomy import FailureScope, Layer
+from svc.domain.marks.table import MarkName
 from svc.domain.measures import MeasureName
 from svc.domain.span import Kind, Status
 
@@ -195,6 +196,7 @@ class ListTracesExtended(ListTraces):
         ]
         | UnsetType
     ) = UNSET
+    mark: Annotated[MarkName, Meta(description="Traces with this mark.")] | UnsetType = UNSET
     filters: (
         Annotated[
             dict[str, FilterValue],

@@ -158,6 +158,7 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
         high=high,
         q=given(asked.q),
         failed_spans=given(asked.failed_spans),
+        marks=() if asked.mark is UNSET else (asked.mark,),
     )
     if asked.filters is not UNSET:
         trace_filter = attrs.evolve(trace_filter, **of_one_span(asked.filters))

@@ -1,8 +1,8 @@
-"""How call sites, models and tools did in each hour: counts, failures, cost and durations, to be added up.
+"""How call sites, agents, models and tools did in each hour: what is added up for people.
 
 Owns the table `vital_cube`, with `svc.store.reads.vitals`, which reads it. The cube builder calls
 `build_vitals` for each hour it builds, in the same transaction: for the hours of `traces` the call sites, for
-those of `spans` models and tools. So they are right exactly where the cubes are.
+those of `spans` agents, models and tools. So they are right exactly where the cubes are.
 
 An hour is that of `created_at`, as of all cubes, but its rows are told apart by the hour in which they began:
 what arrives late counts where it belongs. Bounded: of an hour the busiest `MOST_SUBJECTS` are kept.
@@ -15,11 +15,12 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.agent_path import AGENT_PATH
 from svc.domain.datasets import SPANS, Dataset
 from svc.domain.detect.engine.axis import BINS, LN_RATIO
 from svc.store.postgres.database import Connection
 
-What = Literal["sites", "models", "tools"]
+What = Literal["sites", "agents", "models", "tools"]
 
 #: Of an hour, by how often they ran: a subject that is new with each call shall not fill the cube.
 MOST_SUBJECTS: Final = 1_000
@@ -46,9 +47,16 @@ class VitalSource:
     condition: str
 
 
+# The agent of a call, by keys; one that is not known is in no group.
+_PATH: Final = (
+    "(select v.value from string_to_table(facets, null) as c (code) join attribute_value v"
+    f" on v.project_id = $1 and v.code = c.code where v.field = '{AGENT_PATH}' limit 1)"
+)
+
 #: A call that repeats another's usage is none.
 SOURCES: Final[dict[What, VitalSource]] = {
     "sites": VitalSource(TRACES, "coalesce(call_site_id, '')", "true"),
+    "agents": VitalSource(SPANS, _PATH, "kind = 'llm' and usage_repeats is null and facets is not null"),
     "models": VitalSource(
         SPANS,
         "coalesce(model_id, provided_model_name, '')",

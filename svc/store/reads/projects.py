@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.detect.detectors.base import SITE
+from svc.domain.agent_path import BETWEEN
+from svc.domain.detect.detectors.base import AGENT, SITE
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Tables that stay small, whose rows are counted, by the name of the count.
@@ -39,8 +40,9 @@ _PROJECT: Final = (
     + ", (select count(*) from detection_case d where d.project_id = $1 and d.state = 'open')"
     " as open_cases,"
     " (select count(*) from trace t where t.project_id = $1 and t.started_at >= $2) as traces_last_day,"
-    " (select count(distinct b.subject) from tally_bucket b where b.project_id = $1"
-    f" and b.subject like '{SITE}%') as call_sites_swept,"
+    f" (select count(distinct regexp_replace(b.subject, '^{AGENT}(.*){BETWEEN}.*$', '{SITE}\\1'))"
+    " from tally_bucket b where b.project_id = $1"
+    f" and b.subject like any (array['{SITE}%', '{AGENT}%'])) as call_sites_swept,"
     " array(select array[k.id, k.name, k.version] from pack k where k.project_id = $1 order by k.id)"
     " as packs"
     " from project p join organization o on o.id = p.org_id where p.id = $1 and p.deleted_at is null"

@@ -1,4 +1,4 @@
-"""How call sites, models and tools have been doing: one window of time against the one before it.
+"""How call sites, agents, models and tools have been doing: one window of time against the one before it.
 
 Added up from the hourly cubes (`svc.store.aggregates.vitals`); what these do not cover yet, and hours that
 have changed, are counted from traces and spans under the same snapshot. So an answer is right at every
@@ -112,7 +112,8 @@ class VitalsReads:
     async def of(
         self, project_id: int, what: What, start: datetime, middle: datetime, end: datetime, timeout_s: float
     ) -> Sequence[Vital]:
-        """Sites, models or tools: from the middle to the end, and from the start to it. Raises `Slow`.
+        """Sites, agents, models or tools: from the middle to the end, and from the start to it. Raises
+        `Slow`.
 
         Where start and middle are full hours the cubes are read, else rows alone.
         """

@@ -147,6 +147,21 @@ async def encode_within(
         row.facets = _joined(codes[pair] for pair in _by_two(row.attributes))
 
 
+async def codes_within(
+    connection: Connection, project_id: int, field: str, values: Iterable[str]
+) -> dict[str, str]:
+    """The character of each value of a field, given out where it is new, in a transaction of the caller's;
+    without those of a hidden field.
+    """
+    pairs = [(field, value) for value in sorted(set(values))]
+    if not pairs:
+        return {}
+    codes = await _codes_of(connection, project_id, pairs)
+    if len(codes) < len(pairs):
+        codes = dict(zip(pairs, await _given_out(connection, project_id, pairs), strict=True))
+    return {value: code for (_, value), code in codes.items() if code}
+
+
 def _by_two(pairs: Pairs) -> Iterable[tuple[str, str]]:
     return zip(pairs[::2], pairs[1::2], strict=True)
 

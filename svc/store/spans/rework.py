@@ -9,7 +9,7 @@ Ordering: traces are locked in the order of their keys, before spans, marks and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -18,6 +18,7 @@ import attrs
 
 from protocol.operator import OperatorError
 from protocol.otlp.reading import WireSpan
+from svc.domain.agent_path import AGENT_PATH
 from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.inherited_models import inherit_models
 from svc.domain.intake import StoredSpan
@@ -227,7 +228,22 @@ class ReworkStore:
         if self.kind == "remap":
             remade = [row for trace in by_trace.values() for row in trace.made if row.attributes]
             await encode_within(connection, self.project_id, remade, readonly=readonly)
+            await self._with_paths(connection, by_trace.values())
         return [trace for trace in by_trace.values() if trace.stored], missing
+
+    async def _with_paths(self, connection: Connection, traces: Iterable[_Trace]) -> None:
+        """Agent paths come of whole traces: a span keeps its own until its trace is tallied anew."""
+        rows = await connection.fetch(
+            "select code from attribute_value where project_id = $1 and field = $2",
+            self.project_id,
+            AGENT_PATH,
+        )
+        codes = {row["code"] for row in rows}
+        for trace in traces:
+            for old, new in zip(trace.stored, trace.made, strict=True):
+                kept = "".join(code for code in old.facets or "" if code in codes)
+                if new is not old and kept:
+                    new.facets = (new.facets or "") + kept
 
     async def _with_tool_calls(
         self, connection: Connection, chosen: Sequence[Any], stored: Sequence[SpanRow]

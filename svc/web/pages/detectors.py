@@ -1,7 +1,6 @@
 """Detectors: what is watched, why it is quiet, how it is set, and what would have fired.
 
-The list says it of each detector, a page of its own of each bucket. Forms go through the handlers of the REST
-API: the same bounds, refusals and audit.
+Forms go through the handlers of the REST API: the same bounds, refusals and audit.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from protocol.rest.classifiers import (
 )
 from svc.front.api import buckets as bucket_api
 from svc.front.api import classifiers as api
+from svc.front.api.marks import get_marks
 from svc.store.detection.judging.bucket_reports import BucketReports
 from svc.web import case_text, words
 from svc.web.detector_text import STATES, TUNABLES, name_of, traces_of, why
@@ -88,6 +88,7 @@ async def detectors(visit: Visit) -> Html | Refusal:
         "rows": rows,
         "states": STATES,
         "headline": headline if running else "No detector is switched on",
+        "call_sites": (await api.get_call_sites(visit.call)).call_sites,
         "waiting": health.traces_waiting,
         "newest": health.newest_event_at,
         "manages": visit.manages,
@@ -142,6 +143,7 @@ async def _page(
         "test": test,
         "alarms": [] if test is None else [(alarm, traces_of(visit.base, alarm)) for alarm in test.alarms],
         "typed": typed or {},
+        "marks": await get_marks(visit.call) if classifier.id == "marks" else [],
         "manages": visit.manages,
         "days": BACKTEST_DAYS,
     }

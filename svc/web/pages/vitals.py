@@ -1,11 +1,12 @@
 """Vitals: which call site got worse, in a sentence; then each one's figures against the window before.
 
-Models and tools are fragments of the same table, read when they are seen. Windows of a day and more begin at
-a full hour, where the hourly cubes do; the page says since when it counts.
+Agents, models and tools are fragments of the same table, read when they are seen. Windows of a day and more
+begin at a full hour, where the hourly cubes do; the page says since when it counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import attrs
 from protocol.refusals import BAD_REQUEST, NOT_FOUND, Refusal
 from protocol.rest.query import timestamp
 from protocol.storage import Slow
+from svc.domain.agent_path import AGENT_PATH
 from svc.domain.calendar import hour_of
 from svc.store.aggregates.cubes import DAY
 from svc.store.aggregates.vitals import SOURCES, What
@@ -26,6 +28,8 @@ from svc.web.vital_changes import ENOUGH, VitalChange, enough, moved, moved_erro
 
 TIMEOUT_S: Final = 8.0
 WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+#: Which table comes below which, and its title.
+_NEXT: Final[Mapping[str, tuple[str, str]]] = {"agents": ("models", "Models"), "models": ("tools", "Tools")}
 
 
 @attrs.frozen
@@ -59,12 +63,13 @@ async def vitals(visit: Visit) -> Html | Refusal:
 
 
 async def part(visit: Visit) -> Html | Refusal:
-    """Models, with the place of tools below them, or tools."""
+    """Agents, models or tools, each with the place of the next below it."""
     source, name = visit.call.path["what"], visit.query.get("range", "24h")
     if source not in SOURCES or name not in WINDOWS:
         return NOT_FOUND
     table = _table(visit, source, name, await _vitals(visit, source, name))
-    return Html("parts/vitals_later", {**table, "name": name}, part=True)
+    heading = _NEXT.get(source)
+    return Html("parts/vitals_later", {**table, "name": name, "next": heading}, part=True)
 
 
 def _since(name: str, now: datetime) -> datetime:
@@ -86,7 +91,7 @@ async def _vitals(visit: Visit, what: What, name: str) -> list[Vital] | None:
 def _table(visit: Visit, what: What, name: str, vitals: list[Vital] | None) -> dict[str, Any]:
     return {
         "what": what,
-        "unit": {"sites": "traces", "models": "calls", "tools": "calls"}[what],
+        "unit": "traces" if what == "sites" else "calls",
         "length": words.length(WINDOWS[name]),
         "since": _since(name, visit.means.now()),
         "rows": None if vitals is None else [_row(visit, what, name, vital) for vital in vitals],
@@ -95,7 +100,8 @@ def _table(visit: Visit, what: What, name: str, vitals: list[Vital] | None) -> d
 
 def _row(visit: Visit, what: What, name: str, vital: Vital) -> VitalRow:
     subject = vital.subject
-    bar = {"sites": Token("site", subject), "models": Token("model", subject)}.get(what)
+    bars = {"sites": "site", "agents": AGENT_PATH, "models": "model"}
+    bar = Token(bars[what], subject) if what in bars else None
     few = min(vital.now.n, vital.before.n)
     short = ""
     if few < ENOUGH:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from svc.domain.detect.detectors import settled_trace
 from svc.domain.detect.detectors.settled_trace import SettledTrace
+from svc.domain.marks.forms import demanded_blocks
 from svc.domain.marks.rules import TRACE_MARKS, marks_of
-from svc.domain.marks.table import MARK_NAMES, MARKS, marks_table
+from svc.domain.marks.table import EVIDENCE_MARKS, MARK_NAMES, MARKS, marks_table
 from tests.domain.detect.detectors.traces import agent, called, chat, settled, wire
 
 SEARCH: dict[str, Any] = {
@@ -107,7 +109,8 @@ def test_every_mark_says_a_fact_and_what_it_is_worth() -> None:
         assert kind.sentence.endswith(".")
         assert kind.precision is None or 0 < kind.precision <= 1
         assert kind.version >= 1
-    assert [name for name, kind in MARKS.items() if kind.rate_only] == ["claim_without_call"]
+    rates = {name for name, kind in MARKS.items() if kind.rate_only}
+    assert rates == {*EVIDENCE_MARKS, "form_broken"}
     assert not MARKS["claim_without_call"].opens_finding
     # A fact whose worth nobody measured.
     assert not MARKS["retry_of_same_failure"].opens_finding
@@ -501,7 +504,7 @@ HEARD = {
 )
 def test_a_claim_before_any_tool_answered_is_stated(answer: str) -> None:
     trace = settled(agent(), chat(2, answer, attributes=offer() | ASKED, parent=1, at_s=1))
-    assert of_trace(trace) == [("claim_without_call", 2, 2)]
+    assert of_trace(trace) == [("claim_without_call", 2, 2), ("answer_without_evidence", 2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -516,10 +519,11 @@ def test_a_claim_before_any_tool_answered_is_stated(answer: str) -> None:
     ],
 )
 def test_an_answer_that_claims_nothing_is_not_stated(answer: str) -> None:
-    assert stated(agent(), chat(2, answer, attributes=offer() | ASKED, parent=1, at_s=1)) == []
+    trace = settled(agent(), chat(2, answer, attributes=offer() | ASKED, parent=1, at_s=1))
+    assert of_trace(trace) == [("answer_without_evidence", 2, 2)]
 
 
-CLAIM = "I verified the order: it is open."
+CLAIM = "I verified the order: I'll assume it is open."
 
 
 @pytest.mark.parametrize(
@@ -563,6 +567,125 @@ CLAIM = "I verified the order: it is open."
 )
 def test_a_claim_that_something_may_stand_behind_is_not_stated(spans: list[Any]) -> None:
     assert stated(*spans) == []
+
+
+# --- hedge_without_evidence -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I'll assume that it is open.",
+        "I assume it opens at nine.",
+        "I am assuming a shop in Rome.",
+        "Let’s simulate the search.",
+        "Here are simulated results: open.",
+        "Using hypothetical data, it is open.",
+    ],
+)
+def test_an_assumption_before_any_tool_answered_is_stated(answer: str) -> None:
+    trace = settled(agent(), chat(2, answer, attributes=offer() | ASKED, parent=1, at_s=1))
+    assert of_trace(trace) == [("hedge_without_evidence", 2, 2), ("answer_without_evidence", 2, 2)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I won't assume that it is open.",
+        "Should I assume that it is open?",
+        'You said "I assume it is open".',
+        "The model assumes a normal distribution.",
+        "We can simulate it with the tool. Shall I?",
+        "If I assume nine, it is closed.",
+        "I do not rely on it, never with simulated data.",
+    ],
+)
+def test_an_answer_that_assumes_nothing_is_not_stated(answer: str) -> None:
+    trace = settled(agent(), chat(2, answer, attributes=offer() | ASKED, parent=1, at_s=1))
+    assert ("hedge_without_evidence", 2, 2) not in of_trace(trace)
+
+
+def test_a_failed_call_and_one_that_asks_for_a_tool_are_no_answers() -> None:
+    said = {"attributes": offer() | ASKED, "parent": 1, "at_s": 1}
+    assert stated(agent(), chat(2, "Hm.", status_code=2, **said)) == []
+    assert stated(agent(), chat(2, "", **said)) == []
+
+
+# --- form_broken ------------------------------------------------------------------------------------------
+
+
+def told_to(*sentences: str) -> dict[str, Any]:
+    return {"gen_ai.system_instructions": json.dumps([{"type": "text", "content": " ".join(sentences)}])}
+
+
+WRAPPED = told_to("You sell tea.", "Always wrap your answer in <reply> tags.")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "blocks"),
+    [
+        ("Always wrap your answer in <reply> tags.", ("<reply>",)),
+        ("You must put every response inside `<Reply>` and `</Reply>`", ("<reply>",)),
+        ("Every reply is enclosed within <a> and </a>; each answer stands in <b>.", ("<a>", "<b>")),
+        ("Your entire output must be in a ```json block.", ("```",)),
+        # Of one answer, on a condition, forbidden, or an example.
+        ("Put your final answer in <reply> tags.", ()),
+        ("If you know it you must answer in <reply> tags.", ()),
+        ("You must never answer in <reply> tags.", ()),
+        ("For example, always answer in <reply> tags.", ()),
+        ("You may put each answer in <reply> tags.", ()),
+        ("You must answer in <reply> tags when asked.", ()),
+        ("The documents stand in <doc> tags.", ()),
+        ("You must answer.\nThe user writes in <question>.", ()),
+        ("Answer in <reply> tags or in <none>.", ()),
+    ],
+)
+def test_a_demand_is_one_of_every_answer_without_a_condition(prompt: str, blocks: tuple[str, ...]) -> None:
+    assert demanded_blocks(prompt) == blocks
+
+
+def test_an_answer_without_the_demanded_block_is_stated() -> None:
+    spans = [
+        agent(),
+        chat(2, "<reply>Yes.</reply>", attributes=WRAPPED, parent=1, at_s=1),
+        chat(3, "No.", attributes=WRAPPED, parent=1, at_s=3),
+        chat(4, "Never.", attributes=WRAPPED, parent=1, at_s=5),
+    ]
+    trace = settled(*spans)
+    assert of_trace(trace) == [("form_broken", 3, 3), ("form_broken", 4, 4)]
+    assert marks_of(trace)[0].sentence == (
+        "The prompt demands a block of every answer, and this answer has none: `<reply>`."
+    )
+
+
+def test_a_block_that_no_answer_of_a_call_site_has_is_stated_once() -> None:
+    spans = [chat(n, "No.", attributes=WRAPPED, parent=1, at_s=n) for n in range(2, 6)]
+    assert stated(agent(), *spans) == [("form_broken", 2, 2)]
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        chat(2, "<REPLY >Yes.", attributes=WRAPPED, parent=1),
+        # Where it is told to stop, the end is missing.
+        chat(2, "Yes.</reply>", attributes=WRAPPED, parent=1),
+        chat(2, "", attributes=WRAPPED, parent=1),
+        chat(2, "Yes", attributes=WRAPPED | {"gen_ai.response.finish_reasons": ["length"]}, parent=1),
+        chat(2, "No.", attributes=WRAPPED, parent=1, status_code=2),
+        asks(2, ("a", {"query": "a"}), offered=WRAPPED, parent=1),
+    ],
+)
+def test_an_answer_that_holds_the_block_or_is_none_is_not_stated(span: Any) -> None:
+    assert "form_broken" not in [name for name, _, _ in stated(agent(), span)]
+
+
+def test_what_a_prompt_demands_is_known_however_many_prompts_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settled_trace, "_AGAIN", 3)
+    for n in range(12):
+        prompt = told_to("Always wrap your answer in <reply> tags.", "abcdefghijkl"[n // 2])
+        assert stated(agent(), chat(2, "No.", attributes=prompt, parent=1)) == [("form_broken", 2, 2)]
 
 
 # --- who asked --------------------------------------------------------------------------------------------

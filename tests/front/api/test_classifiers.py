@@ -11,6 +11,7 @@ import pytest
 
 from protocol.detection import Cause, Firing
 from protocol.rest.classifiers import (
+    CallSitesShown,
     ClassifierHealth,
     ClassifierMetrics,
     ClassifiersHealth,
@@ -101,6 +102,21 @@ async def test_a_detector_is_switched_off_and_on_and_its_mode_is_set(api: Replic
                         " and subject_kind = 'detector'")  # fmt: skip
     assert {tuple(row) for row in audit} == {("detector.update", "owner@example.org", "tool_error")}
     assert len(audit) == 3
+
+
+async def test_agents_are_told_apart_from_the_first_trace_on_and_no_more_when_somebody_says_so(
+    api: Replica, owner: Browser
+) -> None:
+    path = CLASSIFIERS + "/call-sites"
+    found = (await owner.get(path)).data
+    documented(found, CallSitesShown)
+    assert found == {"call_sites": "agent"}
+    assert (await owner.put(path, {"by_agent": False})).data == {"call_sites": "sent"}
+    assert (await owner.put(path, {"by_agent": True})).data == {"call_sites": "both"}
+    assert (await owner.get(path)).data == {"call_sites": "both"}
+    assert (await owner.put(path, {"by_agent": "yes"})).refused[0] == 400
+    audit = await fetch(api.database, "select actor from audit_row where action = 'detector.call_sites'")
+    assert [row["actor"] for row in audit] == ["owner@example.org"] * 2
 
 
 async def test_a_tuning_is_clamped_and_a_tunable_that_is_not_there_is_refused(

@@ -17,13 +17,13 @@ import pytest
 from protocol.rest.query import timestamp
 from svc.front.mcp.given import ToolError
 from svc.front.mcp.reads import Reads
-from svc.front.mcp.tools import catalogue
+from svc.front.mcp.tools import BadArguments, catalogue
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
 from svc.store.reads.traces import TraceFilter, TraceRank
 from svc.store.spans.traces import PostgresTraceStore
-from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
+from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 DAY = timedelta(days=1)
 #: A Monday, and the week that it begins.
@@ -204,6 +204,25 @@ async def test_failed_conversations_about_a_topic(agent: Agent) -> None:
     answer = await agent.call("list_traces", range=LAST_WEEK, status="error", q="refund", limit=10)
     assert len(answer["traces"]) == 2
     assert {trace["user_id"] for trace in answer["traces"]} == {"ann"}
+
+
+async def test_traces_with_a_mark(agent: Agent, store: Database) -> None:
+    listed = await agent.call("list_traces", range=LAST_WEEK, limit=3)
+    marked = listed["traces"][1]["trace_id"]
+    await fetch(
+        store,
+        "insert into classifier_event (project_id, id, classifier_id, severity, subject_kind,"
+        " subject_trace_id, summary)"
+        " values ($1, gen_random_uuid(), 'same_call_again', 'low', 'span', $2, 'The tool…')",
+        PROJECT,
+        bytes.fromhex(marked),
+    )
+    agent.calls = 0
+    for more in ({}, {"sort": "cost"}):
+        answer = await agent.call("list_traces", range=LAST_WEEK, mark="same_call_again", **more)
+        assert [trace["trace_id"] for trace in answer["traces"]] == [marked]
+    with pytest.raises(BadArguments, match="mark"):
+        catalogue(extensions=True).tools["list_traces"].read({"mark": "unheard_of"})
 
 
 async def test_traces_that_went_on_after_a_failed_span(agent: Agent) -> None:

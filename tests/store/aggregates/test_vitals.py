@@ -49,13 +49,14 @@ async def counted(store: Database, what: What, low: Any, high: Any) -> dict[str,
     found: dict[str, list[Any]] = {}
     for row in await fetch(
         store,
-        f"select {source.subject} as subject, status, total_cost::float8 as cost,"
+        f"select {source.subject.replace('$1', '1')} as subject, status, total_cost::float8 as cost,"
         f" date_part('epoch', ended_at - started_at) * 1000 as ms from {source.dataset.table}"
         f" where {source.condition} and started_at >= $1 and started_at < $2",
         low,
         high,
     ):
-        found.setdefault(row["subject"], []).append(row)
+        if row["subject"] is not None:
+            found.setdefault(row["subject"], []).append(row)
     return {
         subject: (
             len(all_), sum(row["status"] == "error" for row in all_),
@@ -110,7 +111,11 @@ class Walk:
         action = dice.choice(["write", "write", "resend", *more, "wait", "build", "build one"])
         if action == "write":
             count = dice.randrange(1, 8)
-            await self.spans.write(rows(*(call(self.number + n + 1, dice, clock) for n in range(count))))
+            calls = rows(*(call(self.number + n + 1, dice, clock) for n in range(count)))
+            for made in calls[::2]:
+                # As if its trace had settled.
+                made.row.attributes += ("agent_path", f"agent {dice.randrange(3)}")
+            await self.spans.write(calls)
             self.number += count
         elif action == "resend" and self.number:
             again = 1 + dice.randrange(self.number)
@@ -132,7 +137,7 @@ async def test_vitals_agree_with_the_rows_at_every_moment(store: Database, clock
     walk = Walk(store, clock, dice)
     for _ in range(36):
         await walk.step("settle")
-        what: What = dice.choice(["sites", "models", "tools"])
+        what: What = dice.choice(["sites", "agents", "models", "tools"])
         await agree(store, clock, what, dice.choice([1, 6, 24]), aligned=dice.random() < 0.8)
 
 

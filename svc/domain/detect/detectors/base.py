@@ -1,9 +1,9 @@
 """What a detector is, and what it makes: observations of one trace, before anything is counted.
 
-Owns: `Observation`, the closed list `MEASURES` and the names of subjects; `Detector`, a row of the table,
-`Tunable`, and `ObserverContext`, what an observer may know beside the trace. Each detector's file makes a
-`Detector`, `table` lists them. The store tallies observations, the engines judge the sums. Pure; never any
-state, never decides whether anything is wrong.
+Owns: `Observation`, the closed list `MEASURES`, the names of subjects and who calls there; `Detector`, a row
+of the table, `Tunable`, and `ObserverContext`, what an observer may know beside the trace. Each detector's
+file makes a `Detector`, `table` lists them. The store tallies observations, the engines judge the sums. Pure;
+never any state, never decides whether anything is wrong.
 
 A rate has one observation for each trace and subject, failed when any of its calls failed: by call, retries
 would make a false alarm of nearly every bucket. A size has one for each value.
@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
 import attrs
 import msgspec
 
-from svc.domain.detect.detectors.settled_trace import SettledTrace
+from svc.domain.agent_path import BETWEEN
+from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, bin_of
 from svc.domain.detect.engine.slots import SLOT_S
-from svc.domain.marks.table import TraceMark
+from svc.domain.marks.table import MarkName, TraceMark
 from svc.domain.values import identifier
 
 MeasureName = Literal[
@@ -48,6 +50,9 @@ MeasureName = Literal[
     "mark_http_error_in_ok_result",
     "mark_tool_broken_inside",
     "mark_claim_without_call",
+    "mark_answer_without_evidence",
+    "mark_hedge_without_evidence",
+    "mark_form_broken",
 ]
 
 
@@ -85,10 +90,14 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
     "mark_http_error_in_ok_result": Measure(),
     "mark_tool_broken_inside": Measure(),
     "mark_claim_without_call": Measure(),
+    "mark_answer_without_evidence": Measure(),
+    "mark_hedge_without_evidence": Measure(),
+    "mark_form_broken": Measure(),
 }
 
-#: A call site of the subject's own, and a tool.
+#: A call site of the subject's own, one of the agents that share it, and a tool.
 SITE: Final = "site:"
+AGENT: Final = "agent:"
 TOOL: Final = "tool:"
 #: The detail of what there is no room for under its own.
 OTHER: Final = '["other"]'
@@ -136,9 +145,21 @@ def slot_of(moment: datetime) -> int:
     return int(moment.timestamp() // SLOT_S)
 
 
-def site(call_site_id: str) -> str:
-    """The subject of a call site."""
-    return SITE + call_site_id
+def site(call_site_id: str, path: str | None = None) -> str:
+    """The subject of a call site, or of the agent with this path there."""
+    return SITE + call_site_id if path is None else f"{AGENT}{call_site_id}{BETWEEN}{path}"
+
+
+def site_of(subject: str) -> str | None:
+    """The call site of a subject; None for a tool."""
+    if subject.startswith(AGENT):
+        return subject.removeprefix(AGENT).rpartition(BETWEEN)[0]
+    return subject.removeprefix(SITE) if subject.startswith(SITE) else None
+
+
+def path_of(subject: str) -> str | None:
+    """The path of a subject that is an agent's; None for any other."""
+    return subject.rpartition(BETWEEN)[2] if subject.startswith(AGENT) else None
 
 
 @functools.lru_cache(2048)
@@ -166,13 +187,17 @@ class Schema(Protocol):
 @attrs.frozen(eq=False)
 class ObserverContext:
     """What an observer knows beside the trace: what call sites should answer, by id, each schema with a hash
-    of its text; the key under which secrets are told apart, without which nobody looks for them; and whether
-    marks are stated at all.
+    of its text; the key under which secrets are told apart, without which nobody looks for them; whether
+    marks are stated at all, and which are not; and whether agents that share a call site are told apart, with
+    it as a whole beside them or not.
     """
 
     schemas: Mapping[str, tuple[str, Schema]] = attrs.field(factory=dict)
     secret_key: bytes = attrs.field(default=b"", repr=False)
     marks: bool = True
+    marks_off: Collection[MarkName] = ()
+    agents: bool = True
+    whole_sites: bool = False
 
 
 @attrs.frozen
@@ -194,8 +219,10 @@ class Detector:
 
     `sentence` says to a user what it finds, `grain` what one firing is about, `engine` who judges: the rate
     engine, the drift engine, or nobody, because one event is enough. `measures` are what is judged, first of
-    all, and `observe` makes the observations of a trace, those of `also` and its marks too. `needs` names
-    what the install must have before it can run at all; `unavailable` is what is said without it.
+    all, and `observe` makes the observations of a trace, those of `also` and its marks too. `after` names the
+    detector by whose states this one goes, which judges a subject first. `needs` names what the install must
+    have before it can run at all; `unavailable` is what is said without it. `by_agent` says that a call site
+    is parted by the agents whose calls are made there.
     """
 
     name: str
@@ -205,6 +232,30 @@ class Detector:
     measures: tuple[MeasureName, ...]
     observe: Callable[[SettledTrace, ObserverContext], Iterable[Observation | TraceMark]] | None = None
     also: tuple[MeasureName, ...] = ()
+    after: str | None = None
     tuning: Mapping[str, Tunable] = attrs.field(factory=dict)
     needs: Literal["encoder"] | None = None
     unavailable: str | None = None
+    by_agent: bool = False
+
+
+#: A call site, and the path of the agent that calls there; None where no agent is known.
+Caller = tuple[str, str | None]
+
+
+def caller_of(trace: SettledTrace, row: TracedSpan) -> Caller:
+    """Who made a call of the trace."""
+    return row.call_site_id, trace.paths.get(row.span_id)
+
+
+def calls_by_agent(trace: SettledTrace) -> Mapping[Caller, Sequence[TracedSpan]]:
+    """The model calls of each agent, without usage that repeats another's; none where the trace is one
+    agent's, so that its turn says the same.
+    """
+    if len(set(trace.paths.values())) < 2:
+        return {}
+    calls: defaultdict[Caller, list[TracedSpan]] = defaultdict(list)
+    for row in trace.spans:
+        if row.kind == "llm" and row.usage_repeats is None and row.span_id in trace.paths:
+            calls[caller_of(trace, row)].append(row)
+    return calls

@@ -10,13 +10,27 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detectors.base import Detector, Observation, ObserverContext, site, slot_of
+from svc.domain.detect.detectors.base import (
+    Detector,
+    Observation,
+    ObserverContext,
+    calls_by_agent,
+    site,
+    slot_of,
+)
 from svc.domain.detect.detectors.duration_drift import FLOOR_TUNING
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
-    """The cost of the turn, if it is known. Usage that repeats another span's does not count."""
+    """The cost of the turn, and of each agent's calls, as far as it is known. Usage that repeats another
+    span's does not count.
+    """
+    for caller, calls in calls_by_agent(trace).items():
+        costs = [row.total_cost for row in calls if row.total_cost is not None]
+        if costs and all(row.cost_source != "unpriced" for row in calls):
+            slot = slot_of(calls[0].started_at)
+            yield Observation("turn_cost", site(*caller), slot, value=math.fsum(costs))
     root = trace.root
     if root is None:
         return

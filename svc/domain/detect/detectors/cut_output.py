@@ -10,7 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from svc.domain.detect.detectors.base import WITNESSES, Detector, Observation, ObserverContext, site, slot_of
+from svc.domain.detect.detectors.base import (
+    WITNESSES,
+    Caller,
+    Detector,
+    Observation,
+    ObserverContext,
+    caller_of,
+    site,
+    slot_of,
+)
 from svc.domain.detect.detectors.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
 from svc.domain.detect.detectors.tool_error import RISE_TUNING
 
@@ -19,18 +28,18 @@ CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_leng
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
-    """One unit for each call site that answers; failed when any of its answers is cut or blank."""
-    units: defaultdict[str, list[tuple[TracedSpan, str | None]]] = defaultdict(list)
+    """One unit for each agent that answers at a call site; failed when any of its answers is cut or blank."""
+    units: defaultdict[Caller, list[tuple[TracedSpan, str | None]]] = defaultdict(list)
     for row in trace.spans:
         if row.kind != "llm" or row.status != "ok" or (texts := trace.texts.get(row.span_id)) is None:
             continue
         if texts.finish_reasons or texts.answered:
-            units[row.call_site_id].append((row, _fault(row, texts)))
-    for call_site_id, answers in units.items():
+            units[caller_of(trace, row)].append((row, _fault(row, texts)))
+    for caller, answers in units.items():
         faulty = [(row, fault) for row, fault in answers if fault is not None]
         yield Observation(
             "cut_rate",
-            site(call_site_id),
+            site(*caller),
             slot_of(answers[0][0].started_at),
             failed=bool(faulty),
             witnesses=tuple(row.span_id for row, _ in faulty)[:WITNESSES],
@@ -55,4 +64,5 @@ CUT_OUTPUT: Final = Detector(
     measures=("cut_rate",),
     observe=observe,
     tuning={"rise": RISE_TUNING},
+    by_agent=True,
 )

@@ -16,6 +16,7 @@ from svc.domain.detect.detectors.base import (
     Observation,
     ObserverContext,
     Tunable,
+    calls_by_agent,
     site,
     slot_of,
     tool,
@@ -29,11 +30,16 @@ FLOOR_TUNING: Final = Tunable(FLOOR, math.log(1.05), math.log(4))
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
-    """The root's own duration, and that of each span of a tool."""
+    """The root's own duration, what each agent's model calls took together, and each span of a tool."""
     root = trace.root
     if root is not None and root.ended_at is not None:
         took_ms = (root.ended_at - root.started_at) / _MS
         yield Observation("turn_duration", site(trace.call_site_id), slot_of(root.started_at), value=took_ms)
+    for caller, calls in calls_by_agent(trace).items():
+        ended_ms = [(row.ended_at - row.started_at) / _MS for row in calls if row.ended_at is not None]
+        if len(ended_ms) == len(calls):
+            slot = slot_of(calls[0].started_at)
+            yield Observation("turn_duration", site(*caller), slot, value=math.fsum(ended_ms))
     for row in trace.spans:
         if row.kind in CALLED and row.ended_at is not None and row.tool_calls:
             took_ms = (row.ended_at - row.started_at) / _MS

@@ -19,14 +19,21 @@ import msgspec
 from svc.domain.detect.detectors.base import (
     OTHER,
     WITNESSES,
+    Caller,
     Detector,
     Observation,
     ObserverContext,
     Schema,
+    caller_of,
     site,
     slot_of,
 )
-from svc.domain.detect.detectors.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
+from svc.domain.detect.detectors.settled_trace import (
+    SettledTrace,
+    SpanTexts,
+    TracedSpan,
+    is_blank,
+)
 from svc.domain.detect.detectors.tool_error import RISE_TUNING
 
 #: So many answers tell what a call site answers. It answers with JSON when so large a share of them is JSON:
@@ -48,22 +55,26 @@ PROSE: Final = '["prose"]'
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
-    """One unit for each call site that answers with text: under its schema, else by its shape."""
-    answers: defaultdict[str, list[tuple[TracedSpan, str]]] = defaultdict(list)
+    """One unit for each agent that answers a call site with text: under its schema, else by its shape."""
+    answers: defaultdict[Caller, list[tuple[TracedSpan, str]]] = defaultdict(list)
     for row in trace.spans:
         if row.kind != "llm" or row.status != "ok" or (texts := trace.texts.get(row.span_id)) is None:
             continue
         if _is_final(row, texts):
-            answers[row.call_site_id].append((row, texts.said or ""))
-    for call_site_id, outputs in answers.items():
+            answers[caller_of(trace, row)].append((row, texts.said or ""))
+    dated: set[str] = set()
+    for caller, outputs in answers.items():
+        call_site_id, subject = caller[0], site(*caller)
         slot = slot_of(outputs[0][0].started_at)
         if (entry := context.schemas.get(call_site_id)) is not None:
-            yield _against(entry[1], site(call_site_id), slot, outputs)
-            yield Observation("seen_schema", site(call_site_id), slot, detail=entry[0])
+            yield _against(entry[1], subject, slot, outputs)
+            if call_site_id not in dated:
+                dated.add(call_site_id)
+                yield Observation("seen_schema", site(call_site_id), slot, detail=entry[0])
         else:
             # What every answer of the trace has.
             shape = common_shape([shape_of(output) for _, output in outputs])
-            yield Observation("output_shape", site(call_site_id), slot, detail=shape)
+            yield Observation("output_shape", subject, slot, detail=shape)
 
 
 def _is_final(row: TracedSpan, texts: SpanTexts) -> bool:
@@ -187,4 +198,5 @@ MALFORMED_OUTPUT: Final = Detector(
     also=("seen_schema",),
     observe=observe,
     tuning={"rise": RISE_TUNING},
+    by_agent=True,
 )

@@ -86,5 +86,6 @@ NEW_SIGNATURE: Final = Detector(
     grain="trace",
     engine="event",
     measures=("tool_error_rate",),
+    after="tool_error",
     tuning={"share": Tunable(NEW_SHARE, 0.05, 0.9)},
 )

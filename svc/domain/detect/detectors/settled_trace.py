@@ -24,6 +24,7 @@ from svc.domain.attributes.reading import word_of
 from svc.domain.conversation_history import STAND_IN_ROLE, shortened
 from svc.domain.detect.detectors.answers import Answer, AskedCall, canonical
 from svc.domain.dialects import Reading, read_texts
+from svc.domain.marks.forms import demanded_blocks
 from svc.domain.marks.tool_schemas import ToolSchemas, tools_offered
 from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
 from svc.domain.rollup import Timed, by_start
@@ -65,7 +66,8 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     `answered` tells whether its output was captured at all; `said` is the text of it, None for none, and
     `media` whether it holds more than text. `finish_reasons` are in lower case. `arguments` and `result` are
     a tool's own, as canonical text. `prompt` and `tools` are hashes of the instructions and of the
-    definitions of tools, and `tool_schemas` those definitions. `given` is the text of the input, and
+    definitions of tools, `tool_schemas` those definitions, and `demanded` the blocks that the instructions
+    demand of every answer. `given` is the text of the input, and
     `tools_heard` whether results of tools are, or may be, in it; both are read when asked for.
 
     Of a lean span (`Frame.lean`) all of that is the same but `given` and `tools_heard`, which say nothing;
@@ -88,6 +90,7 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     sure: bool = True
     tool_schemas: ToolSchemas | None = None
     tools_heard: Callable[[], bool] = _nobody
+    demanded: tuple[str, ...] = ()
 
 
 class TracedSpan(Timed, Protocol):
@@ -108,19 +111,25 @@ class TracedSpan(Timed, Protocol):
 @attrs.frozen(eq=False)
 class SettledTrace:
     """A settled trace. `spans` are in order of start; `texts` has those of textual spans whose payload is
-    there; `call_site_id` is the trace's own.
+    there; `call_site_id` is the trace's own. `paths` are the agent paths of its calls, where detectors tell
+    agents apart.
     """
 
     spans: Sequence[TracedSpan]
     call_site_id: str
     texts: Mapping[bytes, SpanTexts] = attrs.field(factory=dict)
+    paths: Mapping[bytes, str] = attrs.field(factory=dict)
 
     @classmethod
     def of(
-        cls, rows: Sequence[TracedSpan], call_site_id: str, texts: Mapping[bytes, SpanTexts]
+        cls,
+        rows: Sequence[TracedSpan],
+        call_site_id: str,
+        texts: Mapping[bytes, SpanTexts],
+        paths: Mapping[bytes, str] | None = None,
     ) -> SettledTrace:
         """From rows in any order."""
-        return cls(sorted(rows, key=by_start), call_site_id, texts)
+        return cls(sorted(rows, key=by_start), call_site_id, texts, paths or {})
 
     @property
     def root(self) -> TracedSpan | None:
@@ -173,6 +182,7 @@ def texts_of(span: WireSpan, kind: Kind, spared: int | None = None) -> SpanTexts
         stood_in == spared,
         tool_schemas,
         _nobody if lean else partial(_may_have_results, span, reading),
+        _demands.get(prompt, ()) if prompt is not None else (),
     )
 
 
@@ -329,7 +339,8 @@ def _definitions_once(
     if len(_definitions) >= _DEFINITIONS_BOUND:
         _definitions.clear()
     if len(keys) == 1 and keys[0] in _DEFINITIONS:
-        tools = _hash_of_tools(definitions)
+        normal_text = canonical(definitions)
+        tools = _digest(normal_text) if normal_text else None
     else:
         tools = _digest(definitions) if definitions else None
     schemas = tools_offered(attributes, keys) if len(definitions) <= _READ_CHARS else None
@@ -337,13 +348,17 @@ def _definitions_once(
     return entry
 
 
-def _hash_of_tools(definitions: str) -> str | None:
-    normal_text = canonical(definitions)
-    return _digest(normal_text) if normal_text else None
-
-
 def _hash_of_prompt(prompt: str) -> str | None:
-    return _digest(_CHANGING.sub("#", prompt[:_HASHED_CHARS])) if prompt.strip() else None
+    if not prompt.strip():
+        return None
+    digest = _digest(_CHANGING.sub("#", prompt[:_HASHED_CHARS]))
+    if blocks := demanded_blocks(prompt):
+        if len(_demands) >= _AGAIN:
+            # Together, so that no hash is remembered without its demands.
+            for cache in (_hashes_of_prompts, _hashes_of_systems, _demands):
+                cache.clear()
+        _demands[digest] = blocks
+    return digest
 
 
 def _hash_of_system(parts: bytes) -> str | None:
@@ -361,6 +376,8 @@ _SEED: Final = secrets.randbits(64)
 _UNKNOWN: Final = "?"
 _hashes_of_prompts: dict[bytes, str | None] = {}
 _hashes_of_systems: dict[bytes, str | None] = {}
+#: What prompts demand of every answer, by the hash of each that demands anything.
+_demands: dict[str, tuple[str, ...]] = {}
 #: Their hash, and the schemas in them. A schema is larger than a hash: so many, of so much text each.
 _definitions: dict[tuple[str, bytes], tuple[str | None, ToolSchemas | None]] = {}
 _DEFINITIONS_BOUND: Final = 256

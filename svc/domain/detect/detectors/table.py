@@ -14,7 +14,7 @@ import attrs
 
 from svc.domain.detect.detectors import first_seen
 from svc.domain.detect.detectors.agent_loop import AGENT_LOOP
-from svc.domain.detect.detectors.base import Detector, Observation, ObserverContext
+from svc.domain.detect.detectors.base import AGENT, Detector, Observation, ObserverContext
 from svc.domain.detect.detectors.cost_drift import COST_DRIFT
 from svc.domain.detect.detectors.cut_output import CUT_OUTPUT
 from svc.domain.detect.detectors.duration_drift import DURATION_DRIFT
@@ -68,6 +68,9 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
             continue
         try:
             outcome = tuple(detector.observe(trace, context))
+            if context.whole_sites and detector.by_agent and trace.paths:
+                whole = detector.observe(attrs.evolve(trace, paths={}), context)
+                outcome = (*(item for item in outcome if _is_of_agent(item)), *whole)
         except Exception as error:  # what one detector cannot stand must not cost the others their sight
             failed[detector.name] = type(error).__name__
             continue
@@ -77,6 +80,10 @@ def observe(trace: SettledTrace, context: ObserverContext) -> Observed:
             else:
                 observations.append(observed)
     return Observed(tuple(observations), failed, marks)
+
+
+def _is_of_agent(item: Observation | TraceMark) -> bool:
+    return isinstance(item, Observation) and item.subject.startswith(AGENT)
 
 
 def lacking(detector: Detector, installed: Collection[str]) -> str | None:

@@ -13,7 +13,14 @@ from svc.domain.detect.detectors.base import MEASURES, MeasureName
 from svc.domain.detect.detectors.malformed_output import Learned
 from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState
 from svc.domain.detect.engine.rate_engine import RateSettings, RateState
-from svc.domain.detect.findings.states import BucketReport, Hindrance, drift_view, rate_view, report
+from svc.domain.detect.findings.states import (
+    STALE_SLOTS,
+    BucketReport,
+    Hindrance,
+    drift_view,
+    rate_view,
+    report,
+)
 
 
 @attrs.frozen(order=True)
@@ -45,7 +52,8 @@ class BucketState:
     """The state after the slots before `cursor`: of a rate, or of a size, or of neither for events.
 
     `learned` is what the answers of a call site have in common where no schema says it; `prose` that they
-    were looked at and are no JSON, so that nothing is judged.
+    were looked at and are no JSON, so that nothing is judged; `parted` that every agent at the call site is
+    watched by itself, and so the whole is not any more.
     """
 
     cursor: int
@@ -53,6 +61,17 @@ class BucketState:
     drift: DriftState | None = None
     learned: Learned | None = None
     prose: bool = False
+    parted: bool = False
+
+    @property
+    def watches(self) -> bool:
+        """Whether it has learned what is usual, or that there is nothing to learn."""
+        return self.prose or (self.rate is not None and self.rate.reference is not None)
+
+    def is_silent(self, now: int) -> bool:
+        """Whether a rate has had no traffic for so long that nobody waits for it."""
+        last_seen = None if self.rate is None else self.rate.last_seen
+        return last_seen is not None and now - last_seen > STALE_SLOTS
 
     @property
     def alarmed(self) -> bool:
@@ -68,6 +87,8 @@ class BucketState:
     ) -> BucketReport | None:
         """What the bucket says of itself at this slot, None where only events count."""
         hindrance: Hindrance | None = "no_schema_and_not_json" if self.prose else None
+        if self.parted:
+            hindrance = "by_agent"
         if self.rate is not None:
             view = rate_view(self.rate, RateSettings.tuned(months, tuning))
             return report(view, now, hindrance=hindrance, muted=muted)

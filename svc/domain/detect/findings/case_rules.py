@@ -54,7 +54,7 @@ CAUSE_ORDER: Final = (
     "turn_duration",
     "cost",
 )
-#: The first two are of one rank, so that the earlier onset goes first.
+#: The first two are of one rank: neither explains the other.
 _RANKS: Final = {cause: max(rank, 1) for rank, cause in enumerate(CAUSE_ORDER)}
 JOINED_SLOTS: Final = SLOTS_PER_DAY
 JOINED_SHARE: Final = 0.5
@@ -124,14 +124,15 @@ class Candidate:
     subjects: frozenset[str]
 
     @property
-    def rank(self) -> tuple[int, int, bool, str]:
+    def rank(self) -> tuple[int, bool, int, str]:
         """By kind of cause, then by onset; the smallest names the case.
 
-        When a tool's failures and their new kind began in one slot, the failures lead. Keys are random, so
-        they alone would leave it to chance.
+        A new kind of failure is confirmed together with the failures of its tool, which lead: whose onset is
+        put earlier by a few slots differs with the hour of the day, and the key of the failures is the one
+        that comes again.
         """
         is_new_kind = self.cause == "new_signature"
-        return _RANKS.get(self.cause, len(CAUSE_ORDER)), self.onset.median, is_new_kind, self.key
+        return _RANKS.get(self.cause, len(CAUSE_ORDER)), is_new_kind, self.onset.median, self.key
 
 
 @attrs.frozen
@@ -199,7 +200,7 @@ def _apart(finding: Candidate, group: Sequence[Candidate]) -> int:
     return min(abs(finding.onset.median - member.onset.median) for member in group)
 
 
-def _rank(finding: Candidate) -> tuple[int, int, bool, str]:
+def _rank(finding: Candidate) -> tuple[int, bool, int, str]:
     return finding.rank
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.detection import Cause
-from svc.domain.detect.detectors.base import SITE, TOOL
+from svc.domain.detect.detectors.base import AGENT, SITE, TOOL
 from svc.domain.detect.engine.axis import UNIT_DOLLARS
 from svc.domain.detect.engine.from_birth import TOLERATED
 from svc.domain.detect.engine.slots import SLOT_S, slot_start_s
@@ -43,6 +43,18 @@ _MARKS: Final[Mapping[MarkName, tuple[str, str]]] = {
     "claim_without_call": (
         "claims checks or sources without a tool call",
         "has claimed checks or sources without a tool call",
+    ),
+    "answer_without_evidence": (
+        "answers before any tool has returned anything",
+        "has answered before any tool had returned anything",
+    ),
+    "hedge_without_evidence": (
+        "assumes or simulates before any tool has returned anything",
+        "has assumed or simulated before any tool had returned anything",
+    ),
+    "form_broken": (
+        "leaves out blocks that its prompt demands",
+        "has left out blocks that its prompt demands",
     ),
 }
 #: How a rate is reported: the short name in keys, who fails, and in which way.
@@ -93,7 +105,7 @@ def subject_of(bucket: Watched) -> tuple[str, str]:
     """The kind of a bucket's subject, and its own name."""
     if bucket.subject.startswith(TOOL):
         return "tool", bucket.subject.removeprefix(TOOL)
-    return "call_site", bucket.subject.removeprefix(SITE)
+    return "call_site", bucket.subject.removeprefix(SITE).removeprefix(AGENT)
 
 
 def instant(slot: int) -> datetime:

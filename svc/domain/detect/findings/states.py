@@ -28,9 +28,10 @@ Reason = Literal[
     "unpriced",
     "encoder_missing",
     "muted",
+    "by_agent",
 ]
 #: Reasons that the engines cannot know.
-Hindrance = Literal["no_schema_and_not_json", "unpriced", "encoder_missing"]
+Hindrance = Literal["no_schema_and_not_json", "unpriced", "encoder_missing", "by_agent"]
 
 #: Without traffic for the longer of these a bucket is stale.
 STALE_SLOTS: Final = 7 * SLOTS_PER_DAY

@@ -6,6 +6,7 @@ finding read here holds its triage ruling, which the MCP front takes out.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -97,6 +98,27 @@ class FindingStore:
             )
             for row in rows
         ]
+
+    async def first_onset(
+        self, project_id: int, detector: str, reference: str, since: datetime, until: datetime
+    ) -> datetime | None:
+        """When the first fault began that a detector found of a subject between two moments, None without
+        one; what people took back or call normal is none. The earliest moment at which it may have begun.
+        """
+        # Along the index of causes.
+        rows = await self.database.fetch(
+            "select min(onset_low_at) as at from finding where project_id = $1 and detector = $2"
+            " and reference = $3 and harmful and onset_at > $4 and onset_at < $5"
+            " and (closed_as is null or closed_as not in ('rejected', 'absorbed'))",
+            project_id,
+            detector,
+            reference,
+            since,
+            until,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        at: datetime | None = rows[0]["at"]
+        return at
 
     async def list(
         self,

@@ -45,7 +45,7 @@ _TRACES: Final = (
 # Their spans, from the days they have spans in: what a `_Row` holds, in its order.
 _SPANS: Final = (
     "select trace_id, span_id, parent_span_id, kind, status, started_at, ended_at, call_site_id,"
-    " usage_repeats, cost_source, total_cost::float8, frame from span"
+    " usage_repeats, cost_source, total_cost::float8, frame, name, provided_model_name, facets from span"
     " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
     " order by trace_id, started_at, span_id"
 )
@@ -73,7 +73,7 @@ _SIZES: Final = (
 
 # Not frozen: one for each span. A struct takes half the time.
 class _Row(msgspec.Struct, eq=False, gc=False):
-    """A `TracedSpan`, and the frame of its payload."""
+    """A `TracedSpan` and a `FacetSpan`, and the frame of its payload."""
 
     trace_id: bytes
     span_id: bytes
@@ -87,6 +87,9 @@ class _Row(msgspec.Struct, eq=False, gc=False):
     cost_source: CostSource | None
     total_cost: float | None
     frame: int
+    name: str
+    provided_model_name: str | None
+    facets: str | None
     tool_calls: tuple[ToolCall, ...] = ()
 
 
@@ -103,7 +106,7 @@ class DueTrace:
 
     trace_id: bytes
     call_site_id: str
-    rows: Sequence[TracedSpan]
+    rows: Sequence[_Row]
     unread: int
     _lean: bool
     _wanted: Sequence[_Wanted] = attrs.field(repr=False)

@@ -26,10 +26,11 @@ from svc.domain.detect.detectors.base import Observation, ObserverContext, Schem
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, SpanTexts, texts_of
 from svc.domain.detect.detectors.table import DETECTORS, observe
 from svc.domain.marks.detector import MARKS_DETECTOR
-from svc.domain.marks.table import TraceMark
+from svc.domain.marks.table import EVIDENCE_MARKS, TraceMark
 from svc.domain.output_schema import compiled_schema
 from svc.store.aggregates.rollups import note_evals
 from svc.store.detection.counting.mark_rows import write_marks
+from svc.store.detection.counting.path_facets import PathFacets, TracePaths, path_calls
 from svc.store.detection.counting.settled_traces import Due, DueTrace, due_traces, settled_traces
 from svc.store.detection.counting.tallies import (
     BucketName,
@@ -90,6 +91,13 @@ _GIVE_UP: Final = "update fold_state set holder = null where project_id = $1 and
 _SCHEMAS: Final = """
 select call_site_id, output_schema::text as schema, md5(output_schema::text) as hash from call_site_intent
 where project_id = $1 and output_schema is not null
+"""
+
+# What is set of marks and of call sites, by keys; without a row every mark is stated.
+_SETTINGS: Final = """
+select (select not enabled from detector_setting where project_id = $1 and detector = $2) as off,
+    array(select mark from mark_setting where project_id = $1 and not enabled) as marks_off,
+    (select site_grain from project where id = $1) as site_grain
 """
 
 # Take places off the queue; those that somebody took meanwhile are not among them.
@@ -154,14 +162,16 @@ class PostgresTallyQueue:
         """One round of a project: at most so many traces as `settled_traces` allows."""
         if not await self._hold(project_id):
             return Tallied(held=False)
-        due, context = await self.database.run(
+        due, context, facets = await self.database.run(
             lambda connection: self._read(connection, project_id), readonly=True, snapshot=True
         )
         if not due.places:
             await self.database.fetch(_GIVE_UP, project_id, self.holder)
             return Tallied()
-        looked_by_trace = await _look(due.traces, context)
-        await self._look_again(project_id, looked_by_trace, context)
+        rows = {trace.trace_id: trace.rows for trace in due.traces}
+        paths = await path_calls(self.database, project_id, facets, rows)
+        looked_by_trace = await _look(due.traces, context, paths)
+        await self._look_again(project_id, looked_by_trace, context, paths)
         looked = list(looked_by_trace.values())
         tallied = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
         return attrs.evolve(
@@ -172,7 +182,7 @@ class PostgresTallyQueue:
         )
 
     async def _look_again(
-        self, project_id: int, looked: dict[bytes, _Looked], context: ObserverContext
+        self, project_id: int, looked: dict[bytes, _Looked], context: ObserverContext, paths: TracePaths
     ) -> None:
         """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
         unsure = [trace_id for trace_id, trace in looked.items() if not trace.sure]
@@ -182,7 +192,7 @@ class PostgresTallyQueue:
 
         while unsure:
             traces = await self.database.run(read, readonly=True, snapshot=True)
-            outcomes = await _look(traces, context)
+            outcomes = await _look(traces, context, paths)
             looked.update(outcomes)
             if not outcomes:
                 for trace_id in unsure:
@@ -198,19 +208,22 @@ class PostgresTallyQueue:
         rows = await self.database.fetch(_HOLD, project_id, self.holder, HELD_S)
         return bool(rows)
 
-    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, ObserverContext]:
+    async def _read(self, connection: Connection, project_id: int) -> tuple[Due, ObserverContext, PathFacets]:
         due = await due_traces(connection, project_id)
         schemas: dict[str, tuple[str, Schema]] = {}
         for row in await connection.fetch(_SCHEMAS, project_id) if due.traces else ():
             if (compiled := self._compiled(row["schema"], row["hash"])) is not None:
                 schemas[row["call_site_id"]] = (detail(row["hash"][:12]), compiled)
-        # By the key; without a row it runs.
-        off = await connection.fetchval(
-            "select not enabled from detector_setting where project_id = $1 and detector = $2",
-            project_id,
-            MARKS_DETECTOR.name,
+        settings: Any = await connection.fetchrow(_SETTINGS, project_id, MARKS_DETECTOR.name)
+        context = ObserverContext(
+            schemas=schemas,
+            secret_key=self.secret_key,
+            marks=not settings["off"],
+            marks_off=frozenset(settings["marks_off"]),
+            agents=settings["site_grain"] != "sent",
+            whole_sites=settings["site_grain"] == "both",
         )
-        return due, ObserverContext(schemas=schemas, secret_key=self.secret_key, marks=not off)
+        return due, context, await PathFacets.read(connection, project_id, [t.rows for t in due.traces])
 
     def _compiled(self, text: str, digest: str) -> Schema | None:
         if (schema := self._schemas.get(digest)) is not None:
@@ -273,13 +286,16 @@ class PostgresTallyQueue:
         )
 
 
-async def _look(traces: Iterable[DueTrace], context: ObserverContext) -> dict[bytes, _Looked]:
+async def _look(
+    traces: Iterable[DueTrace], context: ObserverContext, paths: TracePaths
+) -> dict[bytes, _Looked]:
     """Have the detectors look at the traces that have spans."""
     looked: dict[bytes, _Looked] = {}
     began_s = trio.current_time()
     for trace in traces:
         if trace.rows:
-            looked[trace.trace_id] = _looked(trace, context)
+            of_trace = paths.get(trace.trace_id, {}) if context.agents else {}
+            looked[trace.trace_id] = _looked(trace, context, of_trace)
         # A round takes tenths of a second: others want to be served in between.
         if trio.current_time() - began_s > _TURN_S:
             await trio.lowlevel.checkpoint()
@@ -287,7 +303,7 @@ async def _look(traces: Iterable[DueTrace], context: ObserverContext) -> dict[by
     return looked
 
 
-def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
+def _looked(trace: DueTrace, context: ObserverContext, paths: Mapping[bytes, str]) -> _Looked:
     texts: dict[bytes, SpanTexts] = {}
     sure = True
     complete = True
@@ -298,11 +314,11 @@ def _looked(trace: DueTrace, context: ObserverContext) -> _Looked:
         span = None
         sure &= span_texts.sure
         complete &= spared is None
-    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts), context)
+    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts, paths), context)
     if sure and not complete:
         # The user may have sent the secret first, a tool may have been heard: those payloads were not read.
         sure = all([observation.measure != "secret_high" for observation in outcome.observations])
-        sure = sure and all([mark.name != "claim_without_call" for mark in outcome.marks])
+        sure = sure and all([mark.name not in EVIDENCE_MARKS for mark in outcome.marks])
     slot = slot_of(trace.rows[0].started_at)
     return _Looked(trace, slot, len(texts), outcome.observations, outcome.marks, outcome.failed.keys(), sure)
 

@@ -19,9 +19,11 @@ from svc.domain.detect.engine.slots import LATENESS_S, SLOT_S
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.implied import implied_alarms
 from svc.domain.detect.findings.states import BucketReport
+from svc.domain.marks.detector import MARK_OF, MARKS_DETECTOR
 from svc.store.detection.judging.bucket_states import BucketStates
 from svc.store.detection.judging.detector_health import DetectorHealthStore
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
+from svc.store.detection.judging.mark_settings import MarkSettingStore
 from svc.store.postgres.database import Database
 
 _listing: Final = trio.CapacityLimiter(1)
@@ -49,6 +51,12 @@ class BucketReports:
         states, health = BucketStates(self.database), DetectorHealthStore(self.database)
         by_bucket = await states.all(project_id, detector)
         muted = await health.muted(project_id, detector, now)
+        if detector == MARKS_DETECTOR.name:
+            marks = await MarkSettingStore(self.database).of(project_id)
+            muted = {
+                *muted,
+                *(b.reference for b in by_bucket if (m := MARK_OF.get(b.measure)) and marks[m].muted),
+            }
         newest = await health.newest_slot(project_id)
         months = budget_months(await states.armed(project_id), false_alarms_per_month)
         tuning = (await DetectorSettingStore(self.database).of(project_id))[detector].tuning

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from protocol.detection import DetectorMode
+from protocol.detection import DetectorMode, SiteGrain
 from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.store.accounts.audit import record
@@ -82,6 +82,41 @@ class DetectorSettingStore:
         overrides = {name: value for name, value in tuned(row, tuning).items() if name in tuning}
         body = msgspec.json.encode(overrides).decode()
         return await self._set(project_id, detector, "tuning", body, {"tuning": overrides}, actor)
+
+    async def site_grain(self, project_id: int) -> SiteGrain:
+        """What the detectors of a project take for a call site."""
+        rows = await self.database.fetch("select site_grain from project where id = $1", project_id)
+        grain: SiteGrain = rows[0]["site_grain"] if rows else "sent"
+        return grain
+
+    async def part_by_agent(self, project_id: int, parted: bool, actor: str) -> SiteGrain:
+        """Tell agents that share a call site apart, or no more. What was learned of a whole call site goes on
+        being compared with until each agent there has a baseline of its own.
+        """
+
+        async def work(connection: Connection) -> SiteGrain:
+            # One that tells agents apart already goes on as it does.
+            changed: SiteGrain | None = await connection.fetchval(
+                "update project set site_grain = case when $2 then 'both' else 'sent' end"
+                " where id = $1 and (site_grain = 'sent') = $2 returning site_grain",
+                project_id,
+                parted,
+            )
+            if changed is None:
+                return await connection.fetchval(  # type: ignore[no-any-return] # by the table's check
+                    "select site_grain from project where id = $1", project_id
+                )
+            await record(
+                connection,
+                "detector.call_sites",
+                actor=actor,
+                project_id=project_id,
+                subject=("project", str(project_id)),
+                details={"by_agent": parted},
+            )
+            return changed
+
+        return await self.database.run(work)
 
     async def _set(
         self, project_id: int, detector: str, column: str, value: Any, details: Mapping[str, Any], actor: str

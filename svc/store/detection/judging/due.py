@@ -11,12 +11,14 @@ order, and half a slot looks like a fault. Traces that last for hours must not h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
 import attrs
 
+from protocol.detection import SiteGrain
+from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import slot_at, watermark
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.detection.counting.tallies import QUIET_S
@@ -32,6 +34,11 @@ PROJECTS: Final = 1_000
 SUBJECTS: Final = 20_000
 #: Traces that wait to be counted, of which the earliest is looked for: a round of tallying.
 WAITING_READ: Final = 1_000
+
+#: Which detectors go by the states of another.
+FOLLOWERS: Final[Mapping[str, Sequence[str]]] = {
+    name: [follower.name for follower in DETECTORS.values() if follower.after == name] for name in DETECTORS
+}
 
 # Whose slots are due: one step down the key for each project, and one more for the detector.
 _WAITING: Final = """
@@ -62,6 +69,8 @@ _REACH: Final = f"""
 select (select min(extract(epoch from t.first_started_at))::float
         from (select trace_id from fold_due where project_id = $1 order by place limit {WAITING_READ}) w
         join trace t on t.project_id = $1 and t.trace_id = w.trace_id) as waiting_s,
+    array(select mark from mark_setting where project_id = $1 and muted) as muted_marks,
+    (select site_grain from project where id = $1) as site_grain,
     newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,
     least(case when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
           case when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low end) as recent
@@ -69,15 +78,16 @@ from fold_state where project_id = $1
 """
 
 # What is due before a slot; where another detector goes first, only what is not due for that one any more,
-# unless it is held up itself.
+# unless it is held up itself: by a case, and then up to where it told what it found, or by an error. What it
+# comes to later is noted then.
 _DUE: Final = """
 select b.measure, b.subject, b.detail, d.bucket_id, d.from_slot, d.last_slot, d.turn,
-    $5::text is not null and exists (
-        select from tally_due o
-        where o.project_id = $1 and o.detector = $5 and o.bucket_id = d.bucket_id and o.from_slot < $3
-          and not exists (select from judge_state w where w.project_id = $1 and w.detector = $5
-                          and (w.waits or w.failure is not null))) as early
+    o.from_slot is not null and not coalesce(w.waits or w.failure is not null, false) as early,
+    case when w.waits then o.from_slot end as held
 from tally_due d join tally_bucket b on b.project_id = d.project_id and b.id = d.bucket_id
+left join tally_due o on o.project_id = $1 and o.detector = $5::text and o.bucket_id = d.bucket_id
+    and o.from_slot < $3
+left join judge_state w on w.project_id = $1 and w.detector = $5::text
 where d.project_id = $1 and d.detector = $2 and d.from_slot < $3
 order by b.measure, b.subject, b.detail limit $4
 """
@@ -94,6 +104,18 @@ where d.project_id = $1 and d.detector = $2 and d.bucket_id = n.bucket_id and d.
   and d.from_slot < $5
 """
 
+# Whoever goes by the states of this detector looks again at what it has judged: there may have been no state
+# when they looked before.
+_FOLLOW: Final = """
+insert into tally_due as due (project_id, detector, bucket_id, from_slot, last_slot)
+select $1, f.detector, n.bucket_id, n.first, n.last
+from unnest($2::bigint[], $3::integer[], $4::integer[]) as n (bucket_id, first, last)
+cross join unnest($5::text[]) as f (detector)
+order by 2, 3
+on conflict (project_id, detector, bucket_id) do update
+set from_slot = least(due.from_slot, excluded.from_slot), turn = due.turn + 1
+"""
+
 # Buckets of which nothing is left need no judge.
 _GONE: Final = """
 delete from tally_due d where d.project_id = $1 and d.detector = $2
@@ -103,13 +125,16 @@ and not exists (select from tally_bucket b where b.project_id = d.project_id and
 
 @attrs.frozen
 class DueBucket:
-    """A bucket that changed from a slot on, and the turn that tells whether it changes meanwhile."""
+    """A bucket that changed from a slot on, and the turn that tells whether it changes meanwhile. `reach` is
+    the slot up to which the detector that goes first has told what it found.
+    """
 
     id: int
     detail: str
     from_slot: int
     last_slot: int
     turn: int
+    reach: int
 
 
 @attrs.frozen(eq=False)
@@ -128,13 +153,16 @@ class DueWork:
 
     `quiet` is false while older slots are still being counted, or another detector is to judge first: then
     nothing of them is due, and the judge comes back soon. `fine_from` is the first slot of which tallies of
-    five minutes are kept.
+    five minutes are kept, `site_grain` what the project takes for a call site,
+    `muted_marks` are those of which nothing is reported.
     """
 
     until: int
     due: Mapping[Watched, Sequence[DueBucket]]
     quiet: bool
     fine_from: int
+    site_grain: SiteGrain = "sent"
+    muted_marks: Collection[str] = ()
 
 
 @attrs.define(eq=False)
@@ -175,10 +203,14 @@ class DueStore:
                 quiet = False
                 continue
             of_subject = due.setdefault(Watched(row["measure"], row["subject"]), [])
+            reach = until if row["held"] is None else row["held"]
             of_subject.append(
-                DueBucket(row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"])
+                DueBucket(
+                    row["bucket_id"], row["detail"], row["from_slot"], row["last_slot"], row["turn"], reach
+                )
             )
-        return DueWork(until, due, quiet, max(rows[0]["hours_before"], rows[0]["gone_before"]))
+        fine_from = max(rows[0]["hours_before"], rows[0]["gone_before"])
+        return DueWork(until, due, quiet, fine_from, rows[0]["site_grain"] or "sent", rows[0]["muted_marks"])
 
     async def still(self, project_id: int, detector: str) -> bool:
         """Hold on to a project; False: another has it."""
@@ -211,6 +243,16 @@ class DueStore:
                     checkpoints=write.checkpoints,
                 )  # fmt: skip
             ids, turns = [bucket.id for bucket in judged], [bucket.turn for bucket in judged]
+            if ids and FOLLOWERS[detector]:
+                # First, as whoever counts takes them in the order of names.
+                await connection.execute(
+                    _FOLLOW,
+                    project_id,
+                    ids,
+                    [bucket.from_slot for bucket in judged],
+                    [bucket.last_slot for bucket in judged],
+                    FOLLOWERS[detector],
+                )
             for statement in (_SETTLE, _REST):
                 await connection.execute(statement, project_id, detector, ids, turns, until)
             return True

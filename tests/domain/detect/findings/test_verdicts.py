@@ -249,13 +249,13 @@ def test_secrets_never_join() -> None:
     assert not joined(candidate("c", "tool_error", traces=range(10)), one)
 
 
-def test_of_failures_and_their_new_kind_in_one_slot_the_failures_lead_whatever_their_keys() -> None:
+def test_of_failures_and_their_new_kind_the_failures_lead_whichever_began_first() -> None:
     for rate_key, kind_key in (("a", "b"), ("b", "a")):
         rate = candidate(rate_key, "tool_error", traces=range(10))
         new_kind = candidate(kind_key, "new_signature", traces=range(10))
         assert min(rate, new_kind, key=lambda finding: finding.rank) is rate
         earlier = candidate(kind_key, "new_signature", -1, range(10))
-        assert min(rate, earlier, key=lambda finding: finding.rank) is earlier
+        assert min(rate, earlier, key=lambda finding: finding.rank) is rate
 
 
 def test_one_outage_is_one_case_whatever_the_order_of_its_findings() -> None:

@@ -177,7 +177,7 @@ async def test_a_claim_is_stated_only_after_the_whole_conversation_was_read(
     await settle(store)
     await tally_all(store)
     names = [row["classifier_id"] for row in await marks(store)]
-    assert names == ([] if heard else ["claim_without_call"] * 2)
+    assert names == ([] if heard else ["answer_without_evidence"] * 2 + ["claim_without_call"] * 2)
 
 
 async def test_a_rule_that_raises_costs_no_detector_its_sight(

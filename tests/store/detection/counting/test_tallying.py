@@ -40,6 +40,8 @@ CHAT = {
     "gen_ai.usage.input_tokens": 900,
     "svc.call_site.id": "writer",
 }
+#: The writer as the only agent of a story calls it.
+WRITER = "agent:writer › invoke_agent"
 
 
 def story(number: int, *, failing: bool = False, at: datetime = NOW) -> list[Any]:
@@ -175,7 +177,7 @@ async def test_settled_traces_are_counted_and_unsettled_ones_are_not(store: Data
     assert cell(found, "tool_error_rate", "tool:look") == [(6, 2)]
     assert sum(units for units, _ in cell(found, "turn_duration", "site:desk")) == 6
     assert sum(units for units, _ in cell(found, "turn_cost", "site:desk")) == 6
-    assert cell(found, "output_shape", "site:writer") == [(6, 0)]
+    assert cell(found, "output_shape", WRITER) == [(6, 0)]
     failing = [w["spans"] for w in found["witnesses"] if w["measure"] == "tool_error_rate"]
     assert failing == [[(3).to_bytes(8, "big")]] * 2
     assert await fetch(store, "select from fold_due") == []
@@ -496,15 +498,15 @@ async def test_a_schema_of_the_taxonomy_judges_answers_and_a_reference_out_of_it
         """ values (1, 'writer', '', '{"required": ["name"]}')""",
     )
     await tally_all(store)
-    assert cell(await counted(store), "malformed_rate", "site:writer") == [(1, 1)]
+    assert cell(await counted(store), "malformed_rate", WRITER) == [(1, 1)]
     await execute(
         store,
         """update call_site_intent set output_schema = '{"$ref": "http://127.0.0.1:1/schema.json"}'""",
         "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace",
     )
     await tally_all(store)
-    assert cell(await counted(store), "malformed_rate", "site:writer") == []
-    assert cell(await counted(store), "output_shape", "site:writer") == [(1, 0)]
+    assert cell(await counted(store), "malformed_rate", WRITER) == []
+    assert cell(await counted(store), "output_shape", WRITER) == [(1, 0)]
 
 
 async def test_of_a_planted_secret_only_what_may_be_told_is_in_any_table_of_the_fold(
