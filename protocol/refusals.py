@@ -319,6 +319,12 @@ MUTE_IN_THE_PAST: Final = Refusal(400, "BAD_REQUEST", "'until' must be an instan
 BACKTEST_RUNNING: Final = Refusal(
     429, "RATE_LIMITED", "other backtests are running; ask again", retry_after_s=5
 )
+BILL_COMPARED: Final = Refusal(
+    429, "RATE_LIMITED", "another bill is being compared; ask again", retry_after_s=5
+)
+BILL_TOO_WIDE: Final = Refusal(
+    400, "BAD_REQUEST", "there are too many models and call sites in these days; compare fewer days at once"
+)
 
 # Ingest pressure (spec, "Other"; contract §2).
 SPOOL_FULL: Final = Refusal(503, "UNAVAILABLE", "the ingest buffer is full; try again", retry_after_s=2)
