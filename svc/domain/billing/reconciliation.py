@@ -228,8 +228,8 @@ def _reasons(
         yield from _token_reasons(row, row.billed_tokens, row.our_tokens)
     elif row.billed_tokens is None:
         yield "the file has no tokens: the provider's usage export tells missing calls from other prices"
-    if given := sum(use.given for use in uses):
-        yield f"{given:,} calls have the cost that their exporter gave"
+    if given_calls := sum(use.given for use in uses):
+        yield f"{given_calls:,} calls have the cost that their exporter gave"
     repeated = sum((use.repeated for use in uses), _ZERO)
     if repeated and row.difference is not None and row.difference > 0:
         yield f"spans that tell a call again were left out here: ${repeated:f} in all"
