@@ -23,6 +23,7 @@ PLACES: Final = (
     Destination("Triage", "triage"),
     Destination("Traces", "traces"),
     Destination("Sessions", "sessions"),
+    Destination("Feedback", "feedback"),
     Destination("Vitals", "vitals"),
     Destination("Explore", "explore"),
     Destination("Detectors", "detectors"),

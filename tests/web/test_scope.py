@@ -70,6 +70,10 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/views": "viewer",
     "POST …/traces/views": "member",
     "POST …/traces/views/forget": "member",
+    "GET …/feedback": "viewer",
+    "POST …/feedback/better": "member",
+    "POST …/feedback": "member",
+    "POST …/feedback/forget": "member",
     # Kept in a cookie of one's own.
     "POST …/traces/columns": "viewer",
     "GET …/traces/rows": "viewer",

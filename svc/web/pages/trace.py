@@ -19,6 +19,7 @@ from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.traces import TraceReads
 from svc.store.retention.sweep import read_override
 from svc.web.aged_out import aged_out
+from svc.web.feedback_view import of_trace
 from svc.web.filters import read_filters
 from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, talk
 from svc.web.page import Go, Html, PageRoute, Visit
@@ -60,6 +61,9 @@ async def trace(visit: Visit) -> Html | Go:
     if span_id := visit.query.get("span"):
         panel = await panel_context(visit, opened_trace, span_id)
         context["panel"] = None if isinstance(panel, Refusal) else panel
+    context["feedback"] = await of_trace(
+        visit, opened_trace.trace_id, keyed=context["view"] == "conversation"
+    )
     context["kin"] = await _neighbours(visit, opened_trace)
     return Html("pages/trace", context, modules=MODULES)
 
