@@ -299,6 +299,7 @@ async def _service(settings: Settings) -> list[Finding]:
         *findings,
         *certificate_findings(report["components"]),
         *_refused(report["components"]),
+        *_signals(report["components"]),
         *_sign_up(settings, mode),
     ]
 
@@ -320,6 +321,20 @@ def _refused(components: Mapping[str, Any]) -> list[Finding]:
             f"{cause['count']} lately with {cause['status']}: {cause['message']} ({cause['cause']})",
         )
         for cause in causes
+    ]
+
+
+def _signals(components: Mapping[str, Any]) -> list[Finding]:
+    """Metrics and logs that somebody sends though they are refused."""
+    signals = components.get("ingest", {}).get("details", {}).get("refused_signals", [])
+    return [
+        Finding(
+            "warn",
+            "signals",
+            f"{signal['signal']} are sent here and refused, {counted(signal['count'], 'request')} since the"
+            f" start: {signal['remedy']}",
+        )
+        for signal in signals
     ]
 
 

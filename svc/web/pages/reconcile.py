@@ -76,18 +76,18 @@ def _heading(answer: BillReconciled) -> str:
     difference = Decimal(answer.difference)
     if not difference:
         return "The sums agree, not every day and model"
-    more = "more" if difference > 0 else "less"
-    return f"{amount(f'{abs(difference):f}')} {more} was billed than was traced"
+    direction = "more" if difference > 0 else "less"
+    return f"{amount(f'{abs(difference):f}')} {direction} was billed than was traced"
 
 
 def amount(text: str | None) -> str:
     """Money to the digit, without zeros that say nothing."""
     if text is None:
         return words.NOT_KNOWN
-    whole, _, fraction = text.lstrip("-").partition(".")
+    dollars, _, fraction = text.lstrip("-").partition(".")
     fraction = fraction.rstrip("0").ljust(2, "0")
     sign = "−" if text.startswith("-") else ""
-    return f"{sign}${int(whole):,}.{fraction}"
+    return f"{sign}${int(dollars):,}.{fraction}"
 
 
 _PATH: Final = PROJECT + "/prices/reconcile"
