@@ -155,6 +155,19 @@ def checked(
     )
 
 
+def id_of(value: str | None, size_bytes: int, name: str) -> bytes | None:
+    """The bytes of an id in hexadecimal digits; None where none is given. Raises `WrongFeedback`."""
+    if not value:
+        return None
+    try:
+        id_ = bytes.fromhex(value.replace("-", ""))
+    except ValueError:
+        id_ = b""
+    if len(id_) != size_bytes or not any(id_):
+        raise WrongFeedback(f"{name} is {2 * size_bytes} hexadecimal digits, not all of them 0")
+    return id_
+
+
 def _trimmed(value: str | None) -> str | None:
     if value is None:
         return None

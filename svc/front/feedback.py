@@ -42,7 +42,7 @@ from protocol.rest.feedback import (
 from protocol.rest.query import instant, read_body
 from protocol.storage import Outage
 from protocol.tokens import FEEDBACK_PURPOSE
-from svc.domain.feedback import MOST_NAMES, Feedback, FeedbackSource, WrongFeedback, checked
+from svc.domain.feedback import MOST_NAMES, Feedback, FeedbackSource, WrongFeedback, checked, id_of
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import Context, lowered
 from svc.front.envelope import json_response, refusal_response
@@ -150,19 +150,6 @@ def entry_of(sent: Any, source: FeedbackSource, *, author: str | None = None) ->
         author=author or getattr(sent, "author", None),
         judged_at=judged_at,
     )
-
-
-def id_of(value: str | None, size_bytes: int, name: str) -> bytes | None:
-    """The bytes of an id in hexadecimal digits; None where none is given. Raises `WrongFeedback`."""
-    if not value:
-        return None
-    try:
-        id_ = bytes.fromhex(value.replace("-", ""))
-    except ValueError:
-        id_ = b""
-    if len(id_) != size_bytes or not any(id_):
-        raise WrongFeedback(f"{name} is {2 * size_bytes} hexadecimal digits, not all of them 0")
-    return id_
 
 
 def _success(refused: int, reason: str) -> FeedbackAnswer:

@@ -79,6 +79,7 @@ async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
             "findings": "triage",
             "rca": "triage",
             "prices": "settings",
+            "sets": "feedback",
         }.get(below, below),
         overview.open_cases,
         visit.process_view.ingest(),

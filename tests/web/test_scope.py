@@ -72,6 +72,12 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/traces/views/forget": "member",
     "GET …/feedback": "viewer",
     "POST …/feedback/better": "member",
+    "GET …/sets": "viewer",
+    "GET …/sets/{setId}": "viewer",
+    "GET …/sets/{setId}/export": "viewer",
+    "POST …/sets/add": "member",
+    "POST …/sets/remove": "member",
+    "POST …/sets/forget": "member",
     "POST …/feedback": "member",
     "POST …/feedback/forget": "member",
     # Kept in a cookie of one's own.
@@ -167,7 +173,7 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/dead-letters/|/spans/", name)
+    and not re.search(r"/rca/|/session$|/dead-letters/|/spans/|/sets/", name)
 }
 
 

@@ -20,11 +20,11 @@ from protocol.rest.feedback import (
     NamesQuery,
 )
 from protocol.rest.query import instant, timestamp
-from svc.domain.feedback import SOURCES, WrongFeedback
+from svc.domain.feedback import SOURCES, WrongFeedback, id_of
 from svc.domain.values import identifier
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.front.feedback import entry_of, id_of
+from svc.front.feedback import entry_of
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.writing import FeedbackStore
 
