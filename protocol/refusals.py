@@ -73,10 +73,18 @@ GRPC_COMPRESSION: Final = "the compression is not one of gzip, snappy, zstd"
 #: What a gRPC client hears that calls anything but `TraceService/Export`.
 GRPC_UNKNOWN: Final = "unknown method; this service accepts traces, by TraceService/Export"
 GRPC_OTHER_SIGNALS: Final = {
-    f"/opentelemetry.proto.collector.{signal}.v1.{signal.capitalize()}Service/Export": (
-        f"{signal} are not accepted; this service accepts traces, by TraceService/Export"
-    )
+    f"/opentelemetry.proto.collector.{signal}.v1.{signal.capitalize()}Service/Export": signal
     for signal in ("metrics", "logs")
+}
+#: What to do about signals that are not accepted; nothing of them is stored.
+SIGNAL_REMEDIES: Final = {
+    "metrics": "set OTEL_METRICS_EXPORTER=none where they come from",
+    "logs": "set OTEL_LOGS_EXPORTER=none where they come from; to see messages that an SDK writes on log"
+    " events, have it write them on spans",
+}
+GRPC_SIGNALS: Final = {
+    signal: f"{signal} are not accepted; this service accepts traces, by TraceService/Export: {remedy}"
+    for signal, remedy in SIGNAL_REMEDIES.items()
 }
 #: What a gRPC client hears at the HTTP port.
 GRPC_ELSEWHERE: Final = "this is the HTTP port; gRPC is taken at port {port}"
@@ -248,9 +256,9 @@ TRACES_PATH: Final = NOT_FOUND.saying("no such path; traces are taken at /v1/tra
 #: Signals that exporters send by default beside traces, by the path of OTLP/HTTP.
 OTHER_SIGNALS: Final = {
     f"/v1/{signal}": NOT_FOUND.saying(
-        f"{signal} are not accepted; this service accepts traces, at /v1/traces", path="/v1/traces"
+        f"{signal} are not accepted; this service accepts traces, at /v1/traces: {remedy}", path="/v1/traces"
     )
-    for signal in ("metrics", "logs")
+    for signal, remedy in SIGNAL_REMEDIES.items()
 }
 METHOD_NOT_ALLOWED: Final = Refusal(405, "METHOD_NOT_ALLOWED", "method not allowed")
 BAD_REQUEST: Final = Refusal(400, "BAD_REQUEST", "the request cannot be read")
@@ -328,6 +336,12 @@ CASE_REFUSALS: Final = {
 MUTE_IN_THE_PAST: Final = Refusal(400, "BAD_REQUEST", "'until' must be an instant to come")
 BACKTEST_RUNNING: Final = Refusal(
     429, "RATE_LIMITED", "other backtests are running; ask again", retry_after_s=5
+)
+BILL_COMPARED: Final = Refusal(
+    429, "RATE_LIMITED", "another bill is being compared; ask again", retry_after_s=5
+)
+BILL_TOO_WIDE: Final = Refusal(
+    400, "BAD_REQUEST", "there are too many models and call sites in these days; compare fewer days at once"
 )
 
 # Ingest pressure (spec, "Other"; contract §2).

@@ -78,7 +78,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     # Files of exports and the journal of a run are read and written here; what fetches is handed in.
     "svc/importers": (
         {"protocol", "svc.domain", "svc.importers"},
-        {"attrs", "msgspec", "trio", "opentelemetry", "pyarrow"},
+        {"attrs", "msgspec", "trio", "opentelemetry", "pyarrow", "zstandard"},
     ),
     # The detecting process keeps actors of its own.
     "svc/detecting": (

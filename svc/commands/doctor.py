@@ -31,6 +31,7 @@ from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
 from svc.domain.access import signup_warnings
+from svc.domain.ingest_report import rename_text
 from svc.domain.quantities import counted
 from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.asyncio_loop import asyncio_loop
@@ -78,7 +79,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
         return await _examine(settings, os.environ, as_json=arguments.json)
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
-        report = await ExporterStore(store.database).report(project.id, now(), arguments.days)
+        place = f"--org {project.org_slug} --project {project.slug}"
+        report = await ExporterStore(store.database).report(project.id, now(), arguments.days, place)
         fields = await AttributeReads(store.database).fields(project.id)
         if arguments.json:
             print_json({"report": report, "attributes": fields})
@@ -199,6 +201,7 @@ async def _database(settings: Settings) -> list[Finding]:
             server = await store.database.run(work, transaction=False, timeout_s=TIMEOUT_S)
             hears = await hears_itself(store.database)
             schema = await _schema(store.database)
+            clients = await _clients(store.database, schema)
         except Outage as outage:
             return [Finding("FAIL", "database", f"{address.label()}: {outage}")]
     notices = Finding("ok", "notices", "what one copy announces the others hear")
@@ -206,7 +209,7 @@ async def _database(settings: Settings) -> list[Finding]:
         text = "LISTEN hears nothing: a pooler of transactions stands before the database, connect past it"
         notices = Finding("FAIL", "notices", text)
     findings = [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, notices]
-    return [*findings, *await _replica(settings)]
+    return [*findings, *clients, *await _replica(settings)]
 
 
 async def _embedded_schema(settings: Settings) -> list[Finding]:
@@ -215,7 +218,8 @@ async def _embedded_schema(settings: Settings) -> list[Finding]:
         return []
     try:
         async with open_store(settings, as_it_is=True) as store:
-            return [await _schema(store.database)]
+            schema = await _schema(store.database)
+            return [schema, *await _clients(store.database, schema)]
     except (EmbeddedServerError, Outage) as error:
         return [Finding("FAIL", "database", str(error))]
 
@@ -233,6 +237,21 @@ async def _schema(database: Database) -> Finding:
         text = f"{reached}, {counted(len(ahead), 'step')} ahead: `trace-svc upgrade --check` rehearses"
         return Finding("ok", "schema", text)
     return Finding("ok", "schema", reached)
+
+
+async def _clients(database: Database, schema: Finding) -> list[Finding]:
+    """Exporters that renamed a key since yesterday; nothing on a schema that is not this release's."""
+    if not schema.text.startswith("at step") or "ahead" in schema.text:
+        return []
+    return [
+        Finding(
+            "warn",
+            "clients",
+            f"{service or 'a service without a name'} in {org}/{project}:"
+            f" {rename_text(rename, f'--org {org} --project {project}')}",
+        )
+        for org, project, service, rename in await ExporterStore(database).renamed(now())
+    ]
 
 
 async def _replica(settings: Settings) -> list[Finding]:
@@ -280,6 +299,7 @@ async def _service(settings: Settings) -> list[Finding]:
         *findings,
         *certificate_findings(report["components"]),
         *_refused(report["components"]),
+        *_signals(report["components"]),
         *_sign_up(settings, mode),
     ]
 
@@ -301,6 +321,20 @@ def _refused(components: Mapping[str, Any]) -> list[Finding]:
             f"{cause['count']} lately with {cause['status']}: {cause['message']} ({cause['cause']})",
         )
         for cause in causes
+    ]
+
+
+def _signals(components: Mapping[str, Any]) -> list[Finding]:
+    """Metrics and logs that somebody sends though they are refused."""
+    signals = components.get("ingest", {}).get("details", {}).get("refused_signals", [])
+    return [
+        Finding(
+            "warn",
+            "signals",
+            f"{signal['signal']} are sent here and refused, {counted(signal['count'], 'request')} since the"
+            f" start: {signal['remedy']}",
+        )
+        for signal in signals
     ]
 
 

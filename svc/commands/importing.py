@@ -1,4 +1,4 @@
-"""`trace-svc import phoenix | mlflow | langfuse | export`: the history of another product, or of an instance.
+"""`trace-svc import PRODUCT SOURCE`: the history of another product, of a coding agent, or of an instance.
 
 Beside the running service, on the same database. What is read is dated as its spans are. Killed, it goes on
 where it was; done again, it adds nothing. At the end it says what came, what did not, and what does not move.
@@ -42,6 +42,8 @@ Moves a history in, beside the running service, dated as its spans are.
   phoenix  URL          Arize Phoenix; PHOENIX_API_KEY where it wants one
   mlflow   URL          MLflow Tracking; MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD
   langfuse URL|FOLDER   Langfuse; LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY, or the files of its blob export
+  claude-code FOLDER    transcripts of Claude Code: ~/.claude/projects, or a part of it
+  codex    FOLDER       rollouts of Codex: ~/.codex/sessions, or a part of it
   export   FILE|-       what `trace-svc export spans` wrote, in any of its forms; packed with gzip, too
 
 Killed, it goes on where it was when it is started again with the same arguments; done again, it adds
@@ -65,6 +67,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--service", metavar="NAME", help="service of spans that have none (default: the product)"
     )
     parser.add_argument(
+        "--user",
+        metavar="NAME",
+        help="coding agents: who the sessions are of (default: whose home they worked in)",
+    )
+    parser.add_argument(
         "--from", "--since", dest="low", metavar="TIME", help="started then or later, ISO 8601"
     )
     parser.add_argument("--to", "--until", dest="high", metavar="TIME", help="started before; default: now")
@@ -84,6 +91,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
         arguments.service or arguments.product,
         _instant(arguments.low),
         _instant(arguments.high),
+        arguments.user,
     )
     teller = Teller()
     with source_of(order, os.environ, teller.say) as source:

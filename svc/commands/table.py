@@ -84,6 +84,7 @@ COMMANDS: Final = (
     ),
     Command("findings", "list and show the causes behind firings", "findings", group=_DETECT),
     Command("cases", "list, show, resolve, mute and absorb cases", "cases", group=_DETECT),
+    Command("reconcile", "compare a provider's bill with what was traced", "reconcile", group=_ASK),
     Command("reprice", "work stored costs out anew from the present prices", "rework", group=_KEEP),
     Command("remap", "read stored spans anew with the present mapping and prices", "rework", group=_KEEP),
     Command("users", "list accounts, give one a new password", "users", group=_ADMIT),

@@ -20,6 +20,7 @@ import attrs
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
 from svc.domain.dialects import is_read, read
+from svc.domain.renamed_keys import Sightings, merge_sightings, note_keys, sightings_json, sightings_of
 from svc.domain.rollup import MODEL_CALLS
 from svc.domain.span import EPOCH, SpanRow
 from svc.domain.values import NAME_CHARS, text
@@ -79,6 +80,8 @@ class SeenSpans:
     lag_s: float | None = None
     dialects: Counter[str] = attrs.field(factory=Counter)
     unread: Counter[str] = attrs.field(factory=Counter)
+    #: When model calls had which keys of usage, session and content.
+    watched: Sightings = attrs.field(factory=dict)
     last_seen_at: datetime = EPOCH
 
     def merge(self, other: SeenSpans) -> None:
@@ -89,12 +92,19 @@ class SeenSpans:
         self.lag_s = min(lags, default=None)
         self.dialects.update(other.dialects)
         self.unread = _bounded(self.unread + other.unread)
+        merge_sightings(self.watched, other.watched)
         self.last_seen_at = max(self.last_seen_at, other.last_seen_at)
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the time, as it is stored."""
         sums = {name: getattr(self, name) for name in _SUMS}
-        return {**sums, "lag_s": self.lag_s, "dialects": dict(self.dialects), "unread": dict(self.unread)}
+        return {
+            **sums,
+            "lag_s": self.lag_s,
+            "dialects": dict(self.dialects),
+            "unread": dict(self.unread),
+            "watched": sightings_json(self.watched),
+        }
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any], last_seen_at: datetime) -> SeenSpans:
@@ -104,6 +114,7 @@ class SeenSpans:
             lag_s=stored.get("lag_s"),
             dialects=Counter(stored.get("dialects", {})),
             unread=Counter(stored.get("unread", {})),
+            watched=sightings_of(stored.get("watched", {})),
             last_seen_at=last_seen_at,
         )
 
@@ -187,18 +198,20 @@ def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRo
         totals.with_usage += row.has_usage()
         totals.with_session += row.session_id is not None
         totals.with_content += row.input_preview is not None or row.output_preview is not None
+        note_keys(totals.watched, map(_folded, span.attributes), int(received_at.timestamp()))
     lag_s = (received_at - (row.ended_at or row.started_at)).total_seconds()
     totals.lag_s = lag_s if totals.lag_s is None else min(totals.lag_s, lag_s)
     totals.dialects.update(read(span.attributes).dialects())
-    unread = {
-        clean(_NUMBER.sub("N", key[:_KEY_CHARS]))
-        for key in span.attributes
-        if not is_read(key) and not _ORDINARY.match(key)
-    }
+    unread = {_folded(key) for key in span.attributes if not is_read(key) and not _ORDINARY.match(key)}
     if unread:
         totals.unread.update(unread)
         if len(totals.unread) > 2 * _MOST_KEYS:
             totals.unread = _bounded(totals.unread)
+
+
+def _folded(key: str) -> str:
+    """A key without its numbers."""
+    return clean(_NUMBER.sub("N", key[:_KEY_CHARS]))
 
 
 def _bounded(keys: Counter[str]) -> Counter[str]:

@@ -5,7 +5,8 @@ Owns the thresholds and the sentences. Pure; the store brings the counters, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from protocol.rest.ingest_report import CallShares, ExporterReport, Share
@@ -13,6 +14,7 @@ from protocol.rest.query import timestamp
 from svc.domain.dialects import DIALECTS
 from svc.domain.exporters import Exporter, SeenSpans
 from svc.domain.quantities import duration
+from svc.domain.renamed_keys import RenamedKey, Subject
 from svc.domain.service_names import names_an_instance
 
 #: A share below this is worth a word.
@@ -70,11 +72,28 @@ _SESSION: Final = {
     "mlflow": "set the trace metadata mlflow.trace.session",
     "vercel": "before version 7 put sessionId into experimental_telemetry.metadata",
 }
+#: What a renamed key takes with it.
+_LOST: Final[Mapping[Subject, str]] = {
+    "usage": "tokens of model calls are missing, or parts of them, and so is their cost",
+    "session": "model calls belong to no session",
+    "content": "model calls come without their messages, or parts of them",
+}
 _ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
 
 
-def exporter_report(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False) -> ExporterReport:
-    """One exporter, with advice. `calls_beside`: another library of its service tells the model calls."""
+def exporter_report(
+    exporter: Exporter,
+    totals: SeenSpans,
+    *,
+    calls_beside: bool = False,
+    renames: Iterable[RenamedKey] = (),
+    place: str = "",
+) -> ExporterReport:
+    """One exporter, with advice. `calls_beside`: another library of its service tells the model calls.
+
+    `renames` are keys that its newest version sends under another name, `place` the options of a command that
+    name the project.
+    """
     calls = totals.model_calls
     return ExporterReport(
         service=exporter.service or None,
@@ -100,8 +119,27 @@ def exporter_report(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool
             Share(key, _part(count, totals.looked)) for key, count in totals.unread.most_common()
         ],
         least_lag_s=None if totals.lag_s is None else round(totals.lag_s, 3),
-        advice=list(advice(exporter, totals, calls_beside=calls_beside)),
+        advice=[
+            *(rename_text(rename, place) for rename in renames),
+            *advice(exporter, totals, calls_beside=calls_beside),
+        ],
     )
+
+
+def rename_text(rename: RenamedKey, place: str) -> str:
+    """That a key was renamed, what is lost by it, and what to do."""
+    since = datetime.fromtimestamp(rename.since_s, UTC)
+    return (
+        f"since {since:%Y-%m-%d %H:%M} UTC its spans have {rename.new} and no longer {rename.old}, and this"
+        f" release does not read the new key: {_LOST[rename.subject]}. Rename it on the way, in a Collector:"
+        f' set(attributes["{rename.old}"], attributes["{rename.new}"]); or update to a release that reads it,'
+        f" then read what is stored anew: {remap_line(place)}"
+    )
+
+
+def remap_line(place: str) -> str:
+    """The command that reads stored spans anew."""
+    return " ".join(word for word in ("trace-svc remap", place, "--apply") if word)
 
 
 def advice(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False) -> Iterator[str]:

@@ -63,6 +63,7 @@ from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.openapi import document
 from svc.front.otlp.http import PROTOBUF, status_of
+from svc.front.otlp.signals import RefusedSignals
 from svc.front.ports import Pages
 from svc.store.reads.compare import CompareStore, Side, side_of
 from svc.store.reads.query import QueryStore
@@ -83,6 +84,8 @@ class App:
     metrics: Metrics
     api: Api
     pages: Pages | None = None
+    #: Counts requests with other signals than traces.
+    signals: RefusedSignals = attrs.field(factory=RefusedSignals)
 
     @property
     def comparing(self) -> CompareStore:
@@ -196,6 +199,7 @@ class App:
             return response
         signal = OTHER_SIGNALS.get(request.path)
         if signal is not None:
+            self.signals.note(request.path.rpartition("/")[2])
             return _refused_signal(signal)
         if error.code == 404:
             return refusal_response(TRACES_PATH if request.path.endswith("/v1/traces") else NOT_FOUND)

@@ -140,6 +140,8 @@ class Health:
     retention: Callable[[], dict[str, Any]]
     #: Exports refused in the last minutes, by cause.
     refused: Callable[[], list[dict[str, Any]]]
+    #: Metrics and logs that came within the last hour, and were refused.
+    signals: Callable[[], list[dict[str, Any]]]
     #: Components of what the settings switch on: the backup, the disk.
     more: Callable[[], dict[str, Any]]
     #: How long steps of tasks held the event loop.
@@ -197,6 +199,8 @@ class Health:
         details["ledger"] = attrs.asdict(self.ledger()) | {"balance": self.ledger().balance}
         if refused := self.refused():
             details["refused_lately"] = refused
+        if signals := self.signals():
+            details["refused_signals"] = signals
         concerned = self.drainers if self.spool_vitals is None else (self.spool_vitals, *self.drainers)
         waiting = [vitals.waiting_for for vitals in concerned if vitals.waiting_for is not None]
         if waiting:

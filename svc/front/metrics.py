@@ -93,6 +93,14 @@ class _Snapshots(Collector):
         for status, count in sorted(s.intake.refused.items()):
             refused.add_metric([status], count)
         yield refused
+        signals = CounterMetricFamily(
+            "svc_ingest_refused_signals",
+            "Requests with metrics or logs, which are refused.",
+            labels=["signal"],
+        )
+        for signal, count in sorted(s.intake.signals.counts.items()):
+            signals.add_metric([signal], count)
+        yield signals
         quotas = s.quotas
         yield _counter("svc_quota_refused_spans", "Spans refused over a quota.", quotas.refused_spans)
         yield _counter("svc_quota_refused_requests", "Requests over a key's bytes.", quotas.refused_requests)

@@ -34,6 +34,7 @@ from svc.importers.moving import HistoryMove
 from svc.importers.parquet import ParquetExport, is_parquet
 from svc.importers.phoenix import PhoenixProject
 from svc.importers.source import Source
+from svc.importers.transcripts import TranscriptFolder
 from svc.ingest.prices import price_book
 from svc.outside.history import HistoryClient
 from svc.store.postgres.database import Connection, Database
@@ -48,7 +49,7 @@ from svc.wiring.spools import ingest_limits
 #: An import adds some tens of MiB in so long.
 LOOK_S: Final = 2.0
 #: What an import may come from, and what the service of its spans is called when nobody says.
-PRODUCTS: Final = ("phoenix", "mlflow", "langfuse", "export")
+PRODUCTS: Final = ("phoenix", "mlflow", "langfuse", "claude-code", "codex", "export")
 
 
 @attrs.frozen
@@ -61,6 +62,8 @@ class ImportOrder:
     service: str
     low: datetime | None
     high: datetime | None
+    #: Who the sessions of a coding agent are of, when somebody says so.
+    user: str | None = None
 
     def journal_name(self, project_id: int) -> str:
         """The name of its journal: the same for the same order."""
@@ -98,6 +101,10 @@ def _product(order: ImportOrder, env: Mapping[str, str], tell: Callable[[str], o
                 _basic(user, env.get("MLFLOW_TRACKING_PASSWORD", "")) if user else {}
             )
             return MlflowExperiment(client(headers, names), order.source_project or "0", order.service)
+        case "claude-code" | "codex":
+            return TranscriptFolder.at(
+                order.product, Path(order.place).expanduser(), order.service, order.user
+            )
         case "langfuse" if not _is_url(order.place):
             return LangfuseFiles(Path(order.place), order.service)
         case "langfuse":

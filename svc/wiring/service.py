@@ -141,8 +141,8 @@ class Service:
         )
         self.dispatcher = cast(AlertDispatcher, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
-        api = Api(self.means, ROUTES)
-        app = App(self.keys, queries, self.health, self.metrics, api, self._pages()).build()
+        api, signals = Api(self.means, ROUTES), self.intake.tally.signals
+        app = App(self.keys, queries, self.health, self.metrics, api, self._pages(), signals).build()
         self.connection_limiter = ConnectionLimiter(connections_allowed)
         mcp = mcp_endpoint(settings, pools, self.keys, self.means, queries)
         self.door = self._door(mcp, app)
@@ -201,6 +201,7 @@ class Service:
             ledger=self.ledger,
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
+            signals=lambda: self.intake.tally.signals.recent(),
             tls=None if self.tls is None else self.tls.report,
             more=lambda: self.safekeeping.health() | self.teeing.health() | self.alerts.health(),
             loop=self.watchdog.snapshot,

@@ -26,6 +26,7 @@ PAGES = (
     f"{BASE}/compare",
     f"{BASE}/compare?q=status:error&range=7d",
     f"{BASE}/prices",
+    f"{BASE}/prices/reconcile",
     f"{BASE}/settings/keys",
     f"{BASE}/settings/people",
     f"{BASE}/settings/project",

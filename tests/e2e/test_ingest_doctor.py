@@ -40,3 +40,30 @@ def test_the_doctor_names_the_exporter_its_faults_and_what_was_refused(service: 
     assert 'stream_options={"include_usage": true}' in entry
     assert "rejected at the doors" in told
     assert "start" in told.split("rejected at the doors")[1]
+
+
+def test_the_doctor_says_by_itself_that_a_new_version_renamed_a_key(service: Service) -> None:
+    name = f"renamer-{uuid.uuid4()}"
+
+    def send(key: str, version: str) -> None:
+        call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", key: 10}
+        calls = [
+            span(trace_id=os.urandom(16), span_id=os.urandom(8), attributes=call, start_ns=time.time_ns(),
+                 end_ns=time.time_ns())
+            for _ in range(3)
+        ]  # fmt: skip
+        body = request(*calls, resource={"service.name": name}, scope="a.library", scope_version=version)
+        assert service.send(body.SerializeToString()).status_code == 200
+
+    send("gen_ai.usage.input_tokens", "1.0")
+    moment_s = int(time.time())
+    # When keys were seen is known to the second.
+    until(lambda: int(time.time()) > moment_s, timeout_s=5)
+    send("genai.usage.input_tokens", "1.1")
+    words = "have genai.usage.input_tokens and no longer gen_ai.usage.input_tokens"
+    until(lambda: words in service.command("doctor"), timeout_s=60)
+    (line,) = [line for line in service.command("doctor").splitlines() if name in line]
+    assert line.startswith("warn  clients")
+    assert line.endswith("trace-svc remap --org default --project default --apply")
+    entry = service.command("doctor", "--project", "default", "--days", "1")
+    assert words in next(part for part in entry.split("\n\n") if name in part and "1.1" in part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from protocol import rpc
 from protocol.otlp.screen import SNAKE_CASE
+from protocol.refusals import SIGNAL_REMEDIES
 from tests import wire
 from tests.e2e.hostile import (
     MIB,
@@ -170,7 +172,8 @@ def test_metrics_and_logs_over_http_are_404_in_the_encoding_of_the_request(
     service: Service, signal: str, credential: str
 ) -> None:
     key = service.write_key if credential == "write" else None
-    text = f"{signal} are not accepted; this service accepts traces, at /v1/traces"
+    remedy = SIGNAL_REMEDIES[signal]
+    text = f"{signal} are not accepted; this service accepts traces, at /v1/traces: {remedy}"
     for sent in ({}, {"content-type": "application/json"}, {**PROTOBUF, "accept": "application/json"}):
         response = post(service, f"/v1/{signal}", small(), key, sent)
         assert refusal(response) == (404, "NOT_FOUND", text)
@@ -179,6 +182,21 @@ def test_metrics_and_logs_over_http_are_404_in_the_encoding_of_the_request(
     assert (response.status_code, response.headers["content-type"]) == (404, "application/x-protobuf")
     status = rpc.Status.parse(response.content)
     assert (status.code, status.message) == (grpc.StatusCode.UNIMPLEMENTED.value[0], text)
+
+
+def test_refused_signals_are_counted_by_either_listener_and_health_shows_them(service: Service) -> None:
+    def counted() -> float:
+        text = httpx2.get(f"{service.url}/actuator/prometheus", timeout=30, **PLAIN).text
+        (line,) = re.findall(r'^svc_ingest_refused_signals_total\{signal="logs"\} (\S+)$', text, re.MULTILINE)
+        return float(line)
+
+    before = counted()
+    assert post(service, "/v1/logs", small(), service.write_key, PROTOBUF).status_code == 404
+    called = call(service, small(), None, method="/opentelemetry.proto.collector.logs.v1.LogsService/Export")
+    assert called.text.endswith(SIGNAL_REMEDIES["logs"])
+    assert counted() == before + 2
+    shown = {entry["signal"]: entry["remedy"] for entry in ingest_health(service)["refused_signals"]}
+    assert shown["logs"] == SIGNAL_REMEDIES["logs"]
 
 
 def test_an_exporter_of_all_signals_hears_404_and_keeps_its_connection(service: Service) -> None:

@@ -106,6 +106,9 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/explore": "viewer",
     "GET …/compare": "viewer",
     "GET …/prices": "viewer",
+    "GET …/prices/reconcile": "viewer",
+    # Changes nothing.
+    "POST …/prices/reconcile": "viewer",
     "GET …/settings": "viewer",
     "GET …/settings/keys": "viewer",
     "POST …/settings/keys": "member",

@@ -21,7 +21,9 @@ class DoctorQuery(msgspec.Struct, forbid_unknown_fields=True):
 async def get_doctor(call: Call[None]) -> IngestReport:
     """Who sends spans into the project, what is understood of them, what was refused, and what to change."""
     query: DoctorQuery = call.query
-    return await ExporterStore(call.means.questions).report(call.project.id, call.means.now(), query.days)
+    place = f"--org {call.project.org_slug} --project {call.project.slug}"
+    reports = ExporterStore(call.means.questions)
+    return await reports.report(call.project.id, call.means.now(), query.days, place)
 
 
 ROUTES: Final = (

@@ -22,7 +22,7 @@ import logging
 import re
 import ssl
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -48,6 +48,7 @@ from protocol.refusals import (
     GRPC_NO_TOKEN,
     GRPC_OTHER_SIGNALS,
     GRPC_SCOPE,
+    GRPC_SIGNALS,
     GRPC_UNKNOWN,
     INGEST_SCOPE,
     METADATA_TOO_LARGE,
@@ -157,11 +158,17 @@ class _Methods(dict[str, Handler]):
     grpclib 0.4.9 answers an unknown method without a content type, which clients report in place of its text.
     """
 
+    #: Hears of each call with another signal.
+    note_signal: Callable[[str], None] | None = None
+
     def get(self, path: str, default: Any = None) -> Handler:
         handler = super().get(path)
         if handler is not None:
             return handler
-        failure = _Failure(Status.UNIMPLEMENTED, GRPC_OTHER_SIGNALS.get(path, GRPC_UNKNOWN))
+        signal = GRPC_OTHER_SIGNALS.get(path)
+        if signal is not None and self.note_signal is not None:
+            self.note_signal(signal)
+        failure = _Failure(Status.UNIMPLEMENTED, GRPC_UNKNOWN if signal is None else GRPC_SIGNALS[signal])
         return Handler(partial(_fail, failure=failure), Cardinality.UNARY_UNARY, bytes, bytes)
 
 
@@ -170,7 +177,9 @@ class _Server(Server):
 
     def __init__(self, service: OtlpGrpc) -> None:
         super().__init__([service], codec=_Bytes(), status_details_codec=_Details())
-        self._mapping = _Methods(self._mapping)
+        methods = _Methods(self._mapping)
+        methods.note_signal = service.note_signal
+        self._mapping = methods
 
     def _protocol_factory(self) -> H2Protocol:
         protocol = super()._protocol_factory()
@@ -211,6 +220,7 @@ class OtlpGrpc:
 
     def __init__(self, *, intake: Intake, keys: Keys, callers: Callers) -> None:
         self._intake, self._keys, self._callers = intake, keys, callers
+        self.note_signal = intake.tally.signals.note
         self._server: Server | None = None
         self._closing = False
         self._emptied = asyncio.Event()

@@ -41,6 +41,7 @@ from protocol.refusals import (
 from protocol.storage import Batch
 from svc.front.otlp.lately import RefusedLately
 from svc.front.otlp.quotas import Quotas
+from svc.front.otlp.signals import RefusedSignals
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +72,15 @@ class IntakeTally:
     #: By status and code: how many since the last line in the log, and when that was.
     _unsaid: dict[tuple[int, str], int] = attrs.field(factory=dict)
     _said_s: dict[tuple[int, str], float] = attrs.field(factory=dict)
+    #: Requests with other signals than traces.
+    signals: RefusedSignals = attrs.field(init=False)
     #: Refused requests of the last minutes.
     lately: RefusedLately = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """It goes by the same clock."""
         self.lately = RefusedLately(self.clock)
+        self.signals = RefusedSignals(self.clock)
 
     def refuse(self, refusal: Refusal) -> Refusal:
         """Count a refusal, name it in the log once a minute for each cause, and give it back.

@@ -7,7 +7,7 @@ lock; days older than `KEPT_DAYS` go. Read by the ingest doctor. Lost counters
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
@@ -18,12 +18,15 @@ from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpa
 from protocol.rest.query import timestamp
 from svc.domain.exporters import DEMO_SCOPE, Exporter, Key, SeenSpans
 from svc.domain.ingest_report import exporter_report, worst_first
+from svc.domain.renamed_keys import KNOWN_KEYS, RenamedKey, Sightings, merge_sightings, renamed_keys
 from svc.store.postgres.database import Connection, Database
 
 KEPT_DAYS: Final = 30
 #: Exporters kept for each project and day, and shown in a report.
 MOST_EXPORTERS: Final = 300
 MOST_SHOWN: Final = 100
+#: Exporters and days that are looked through for renamed keys, of all projects.
+_MOST_ROWS: Final = 2_000
 
 #: Spans refused since the last round, by project and reason.
 Rejections = Mapping[tuple[int, str], int]
@@ -40,8 +43,35 @@ class ExporterStore:
         if seen or rejected:
             await self.database.run(lambda connection: _add(connection, seen, rejected, now))
 
-    async def report(self, project_id: int, now: datetime, days: int) -> IngestReport:
-        """What the ingest doctor knows of a project over the last so many days."""
+    async def renamed(self, now: datetime) -> list[tuple[str, str, str, RenamedKey]]:
+        """Keys that exporters of any project renamed lately: organization, project, service and what."""
+
+        async def work(connection: Connection) -> list[Any]:
+            # What came since yesterday, of every project.
+            rows: list[Any] = await connection.fetch(
+                "select o.slug as org, p.slug as project, service, sdk, sdk_version, scope, scope_version,"
+                " last_seen_at, seen from exporter_day d join project p on p.id = d.project_id"
+                " join organization o on o.id = p.org_id where d.day >= $1 and p.deleted_at is null"
+                f" order by d.last_seen_at desc limit {_MOST_ROWS}",
+                now.date() - timedelta(days=1),
+            )
+            return rows
+
+        by_project: dict[tuple[str, str], list[Any]] = {}
+        for row in await self.database.run(work, readonly=True):
+            by_project.setdefault((row["org"], row["project"]), []).append(row)
+        return [
+            (org, project, exporter.service, rename)
+            for (org, project), rows in sorted(by_project.items())
+            for exporter, renames in _renames(_by_exporter(rows)).items()
+            for rename in renames
+        ]
+
+    async def report(self, project_id: int, now: datetime, days: int, place: str = "") -> IngestReport:
+        """What the ingest doctor knows of a project over the last so many days.
+
+        `place` are the options by which a command names the project, for the lines that it is told to run.
+        """
         since = now.date() - timedelta(days=days - 1)
 
         async def work(connection: Connection) -> IngestReport:
@@ -65,7 +95,7 @@ class ExporterStore:
                 " where project_id = $1 group by reason order by 2 desc, 1 limit 20",
                 project_id,
             )
-            return IngestReport(since.isoformat(), _reports(rows), _refused(refused), _refused(buried))
+            return IngestReport(since.isoformat(), _reports(rows, place), _refused(refused), _refused(buried))
 
         return await self.database.run(work, readonly=True)
 
@@ -74,19 +104,49 @@ def _refused(rows: list[Any]) -> list[RefusedSpans]:
     return [RefusedSpans(row["reason"], row["spans"], timestamp(row["last_seen_at"])) for row in rows]
 
 
-def _reports(rows: list[Any]) -> list[ExporterReport]:
-    spans_of: dict[Exporter, SeenSpans] = {}
-    for row in rows:
-        exporter = Exporter(*row[:5])
-        # What `trace-svc demo` sent says nothing of anybody's exporter.
-        if exporter.scope != DEMO_SCOPE:
-            spans_of.setdefault(exporter, SeenSpans()).merge(_seen(row))
+def _reports(rows: list[Any], place: str) -> list[ExporterReport]:
+    spans_of = _by_exporter(rows)
     calling = {exporter.service for exporter, spans in spans_of.items() if spans.model_calls}
+    renames = _renames(spans_of)
     reports = [
-        exporter_report(exporter, spans, calls_beside=exporter.service in calling)
+        exporter_report(
+            exporter,
+            spans,
+            calls_beside=exporter.service in calling,
+            renames=renames.get(exporter, ()),
+            place=place,
+        )
         for exporter, spans in spans_of.items()
     ]
     return worst_first(reports)[:MOST_SHOWN]
+
+
+def _by_exporter(rows: Iterable[Any]) -> dict[Exporter, SeenSpans]:
+    spans_of: dict[Exporter, SeenSpans] = {}
+    for row in rows:
+        exporter = Exporter(
+            row["service"], row["sdk"], row["sdk_version"], row["scope"], row["scope_version"]
+        )
+        # What `trace-svc demo` sent says nothing of anybody's exporter.
+        if exporter.scope != DEMO_SCOPE:
+            spans_of.setdefault(exporter, SeenSpans()).merge(_seen(row))
+    return spans_of
+
+
+def _renames(spans_of: Mapping[Exporter, SeenSpans]) -> dict[Exporter, list[RenamedKey]]:
+    """Renamed keys, by the exporter that was seen last of all versions of one."""
+    versions: dict[tuple[str, str, str], list[Exporter]] = {}
+    for exporter in spans_of:
+        versions.setdefault((exporter.service, exporter.sdk, exporter.scope), []).append(exporter)
+    renames: dict[Exporter, list[RenamedKey]] = {}
+    for exporters in versions.values():
+        sightings: Sightings = {}
+        for exporter in exporters:
+            merge_sightings(sightings, spans_of[exporter].watched)
+        newest = max(exporters, key=lambda exporter: spans_of[exporter].last_seen_at)
+        if new_names := renamed_keys(sightings, KNOWN_KEYS):
+            renames[newest] = new_names
+    return renames
 
 
 def _seen(row: Any) -> SeenSpans:

@@ -137,7 +137,8 @@ async def sources(visit: Visit) -> Html:
 
 async def _sources(visit: Visit, plaintext: str | None = None) -> Html:
     store = ExporterStore(visit.means.questions)
-    report = await store.report(visit.project.id, visit.means.now(), SOURCES_DAYS)
+    options = f"--org {visit.org.slug} --project {visit.project.slug}"
+    report = await store.report(visit.project.id, visit.means.now(), SOURCES_DAYS, options)
     context = {
         "tab": "sources",
         "report": report,

@@ -12,7 +12,13 @@ import trio
 import trio_asyncio
 
 from actors.spool.memory import MemorySpool
-from protocol.refusals import BAD_GRPC_TIMEOUT, DEADLINE_PASSED, GRPC_UNKNOWN, METADATA_TOO_LARGE
+from protocol.refusals import (
+    BAD_GRPC_TIMEOUT,
+    DEADLINE_PASSED,
+    GRPC_SIGNALS,
+    GRPC_UNKNOWN,
+    METADATA_TOO_LARGE,
+)
 from svc.front.otlp.grpc import METADATA_BYTES, OtlpGrpc, bounded_metadata
 from tests import wire
 from tests.e2e.hostile import EXPORT, Http2, http2, pseudo
@@ -125,8 +131,8 @@ def test_no_client_can_send_an_entry_of_our_own() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        (METRICS, "metrics are not accepted; this service accepts traces, by TraceService/Export"),
-        (LOGS, "logs are not accepted; this service accepts traces, by TraceService/Export"),
+        (METRICS, GRPC_SIGNALS["metrics"]),
+        (LOGS, GRPC_SIGNALS["logs"]),
         (b"/grpc.health.v1.Health/Check", GRPC_UNKNOWN),
         (EXPORT.encode() + b"s", GRPC_UNKNOWN),
     ],

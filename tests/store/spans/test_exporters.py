@@ -9,6 +9,8 @@ import trio
 
 import svc.store.spans.exporters as exporters_module
 from svc.domain.exporters import Exporter, Key, SeenSpans
+from svc.domain.renamed_keys import Sightings, note_keys
+from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.spans.exporters import KEPT_DAYS, ExporterStore
 from tests.front.people import replica
@@ -55,6 +57,37 @@ async def test_old_days_go(store: Database) -> None:
     assert len(await fetch(store, "select from exporter_day")) == 1
     await exporters.add(round_of(), {(PROJECT, "x"): 1}, NOW)
     assert len(await fetch(store, "select from exporter_day")) == 1
+
+
+def versions_of_a_rename() -> dict[Key, SeenSpans]:
+    """Yesterday one version of a library, today the next one with a key of its own."""
+    old, new = Exporter("shop", "otel", "1", "lib", "1"), Exporter("shop", "otel", "1", "lib", "2")
+    yesterday = NOW - timedelta(days=1)
+    rounds = {}
+    for exporter, at, key in (
+        (old, yesterday, "gen_ai.usage.input_tokens"),
+        (new, NOW, "genai.usage.input_tokens"),
+    ):
+        sightings: Sightings = {}
+        for _ in range(3):
+            note_keys(sightings, [key], int(at.timestamp()))
+        seen = SeenSpans(spans=3, looked=3, model_calls=3, last_seen_at=at, watched=sightings)
+        rounds[PROJECT, at.date(), exporter] = seen
+    return rounds
+
+
+async def test_a_key_that_a_new_version_renamed_is_said_of_that_version(store: Database) -> None:
+    exporters = ExporterStore(store)
+    await ProjectStore(store).make_default()
+    await exporters.add(versions_of_a_rename(), {}, NOW)
+    reports = (await exporters.report(PROJECT, NOW, 7, "--org default --project default")).exporters
+    said = {report.scope_version: report.advice for report in reports}
+    assert "no longer gen_ai.usage.input_tokens" in said["2"][0]
+    assert said["2"][0].endswith("trace-svc remap --org default --project default --apply")
+    assert not any("no longer" in line for line in said["1"])
+    ((org, project, service, rename),) = await exporters.renamed(NOW)
+    assert (org, project, service, rename.new) == ("default", "default", "shop", "genai.usage.input_tokens")
+    assert await exporters.renamed(NOW + timedelta(days=3)) == []
 
 
 async def test_the_report_is_read_over_rest_by_those_who_may_view(store: Database) -> None:

@@ -1,0 +1,1 @@
+"""Tests of reading bills and holding them against what was traced."""
