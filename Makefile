@@ -107,9 +107,10 @@ image:
 	docker build -f deploy/Dockerfile --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) -t trace-svc -t trace-svc:$(subst +,-,$(VERSION)) .
 
-# What a release consists of, from the present commit, in dist/.
-release: .venv/.dev
-	$(BIN)/python deploy/release.py dist
+# What a release consists of, from the present commit, which has a tag, in dist/. ANY_COMMIT=yes builds any commit, KEY
+# signs the checksums (a key of SSH).
+release: .venv/.release
+	$(BIN)/python deploy/release.py $(if $(ANY_COMMIT),--any-commit) $(if $(KEY),--key $(KEY)) dist
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.bench.soak
@@ -136,3 +137,7 @@ clean:
 .venv/.dev: pyproject.toml constraints.txt setup.py
 	@deploy/install.sh $(PYTHON) ".[dev]"
 	@touch $@ .venv/.run
+
+.venv/.release: .venv/.dev
+	@SVC_COMPILED_MODULES=false deploy/install.sh $(PYTHON) ".[dev,release]"
+	@touch $@
