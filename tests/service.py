@@ -101,7 +101,7 @@ class Service:
     @property
     def port(self) -> int:
         """The HTTP port."""
-        return int(self.url.rpartition(":")[2])
+        return int(re.split("[:/]", self.url)[4])
 
     def ask(self, route: str, body: dict[str, Any], key: str | None = None) -> Any:
         """The data of a query; fails on any refusal."""
@@ -193,7 +193,8 @@ def running(
 
     A folder that is not there becomes a copy of one that was made once in this run, with the keys of its
     first start; `first` leaves it to the service. It has one decoder process unless told otherwise. `code` is
-    a folder with the code of another release, `program` another installation's, and who `upgrades` finds the data of another one.
+    a folder with the code of another release, `program` another installation's, and who `upgrades` finds the
+    data of another one.
     """
     # What a bench measures lies on the disk, as an installation does.
     with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=None if first else in_memory()) as fresh:

@@ -112,7 +112,7 @@ class App:
         app.add_url_rule("/actuator/health/liveness", "liveness", self._liveness, methods=["GET"])
         app.add_url_rule("/actuator/health/readiness", "readiness", self._readiness, methods=["GET"])
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
-        described = document(self.api.routes)
+        described = document(self.api.routes, self.api.means.surroundings.base_path)
 
         async def openapi() -> Response:
             return Response(described, content_type="application/json")
