@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release format clean
+.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect soak chaos hostile image release docs format clean
 
 # Serves at once. Where a C compiler is at hand, modules of the hot path are compiled beside it, which the running
 # service takes up.
@@ -111,6 +111,10 @@ image:
 # signs the checksums (a key of SSH).
 release: .venv/.release
 	$(BIN)/python deploy/release.py $(if $(ANY_COMMIT),--any-commit) $(if $(KEY),--key $(KEY)) dist
+
+# The documentation as a site, for any web server: build/docs.
+docs: .venv/.dev
+	$(BIN)/python deploy/site/build.py build/docs
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.bench.soak
