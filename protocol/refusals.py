@@ -88,6 +88,15 @@ QUERY_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for the query API (needs a query or admin key)"
 )
 
+# Feedback: the door for what people and programs think of an answer.
+FEEDBACK_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "feedback requires a project-scoped token")
+FEEDBACK_SCOPE: Final = Refusal(
+    403, "FORBIDDEN", "this API key is not scoped for feedback (needs a write or admin key)"
+)
+FEEDBACK_KEY_WRITES: Final = Refusal(400, "BAD_REQUEST", "a key for feedback alone has the scope write")
+NO_SUCH_SET: Final = Refusal(404, "NOT_FOUND", "there is no such set in this project")
+NO_SUCH_FEEDBACK: Final = Refusal(404, "NOT_FOUND", "there is no such feedback in this project")
+
 # MCP (spec): told as JSON-RPC errors, see `svc/front/mcp/endpoint.py`.
 MCP_SCOPE: Final = Refusal(403, "FORBIDDEN", "this API key is not scoped for MCP tool access")
 

@@ -14,6 +14,9 @@ from typing import Final, Literal, get_args
 Scope = Literal["write", "query", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 
+#: The purpose of a key that gives feedback and opens nothing else, so that it may stand in a web page.
+FEEDBACK_PURPOSE: Final = "feedback"
+
 #: Length of the lookup prefix: the 6-character literal prefix and the first 8 random characters.
 LOOKUP_PREFIX_LENGTH: Final = 14
 

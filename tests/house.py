@@ -37,7 +37,9 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "svc/store/aggregates": (STORE | {"svc.store.postgres", "svc.store.aggregates"}, SQL),
     "svc/store/accounts": (STORE | {"svc.store.postgres", "svc.store.accounts"}, SQL),
     "svc/store/replicas": (STORE | {"svc.store.postgres", "svc.store.replicas"}, SQL),
-    "svc/store/spans": (STORE | BELOW | {"svc.store.spans"}, SQL),
+    # Feedback comes with spans too.
+    "svc/store/feedback": (STORE | BELOW | {"svc.store.feedback"}, SQL),
+    "svc/store/spans": (STORE | BELOW | {"svc.store.feedback", "svc.store.spans"}, SQL),
     "svc/store/alerts": (STORE | BELOW | {"svc.store.alerts"}, SQL),
     # What detectors count they read from stored traces; of what becomes of a case, rules of alerts hear in
     # the same transaction.

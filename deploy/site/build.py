@@ -43,6 +43,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("deploy/detecting.md", "detecting", "Detection"),
             ("deploy/alerts.md", "alerts", "Alerts"),
             ("deploy/agents.md", "agents", "Agents"),
+            ("deploy/feedback.md", "feedback", "Feedback"),
         ),
     ),
     (

@@ -21,6 +21,8 @@ class KeyNew(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(max_length=NAME_MAX)]
     scope: Annotated[str, Meta(extra_json_schema={"enum": ["write", "query", "admin"]})]
+    #: All that the key is good for; such a key may stand in a web page.
+    only: Literal["feedback"] | None = None
 
 
 class TokenNew(msgspec.Struct, forbid_unknown_fields=True):
@@ -42,6 +44,8 @@ class KeyShown(msgspec.Struct):
     state: Literal["active", "revoked"]
     #: Who saw its plaintext last, as the audit names them.
     minted_by: str
+    #: All that it is good for, where it is less than its scope.
+    only: Literal["feedback"] | None = None
 
 
 class KeyMinted(msgspec.Struct):

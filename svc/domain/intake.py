@@ -21,6 +21,7 @@ from protocol.storage import Batch
 from svc.domain.attributes.census import KeyCensus
 from svc.domain.attributes.reading import AttributeReader
 from svc.domain.exporters import Observations
+from svc.domain.feedback import Feedback, from_span
 from svc.domain.inherited_models import SpanKey, wants_model, with_models
 from svc.domain.mapping import map_span
 from svc.domain.packing import Packer, Parts, Seen
@@ -34,11 +35,15 @@ CHUNK_SPANS: Final = 25
 
 
 class StoredSpan(msgspec.Struct, eq=False, gc=False):
-    """A mapped span, its project and the parts of its payload. Not frozen: one is built for each span."""
+    """A mapped span, its project, the parts of its payload, and the feedback that its events give.
+
+    Not frozen: one is built for each span.
+    """
 
     project_id: int
     row: SpanRow
     payload: Parts
+    feedback: tuple[Feedback, ...] = ()
 
     def __repr__(self) -> str:
         # The payload stays out of it.
@@ -88,6 +93,9 @@ def decoder(
                 for span, row in zip(spans, rows, strict=True)
             ]
             stored = [StoredSpan(project_id, row, part) for row, part in zip(rows, parts, strict=True)]
+            for span, item in zip(spans, stored, strict=True):
+                if span.events:
+                    item.feedback = from_span(span)
             # What names its model comes later: a span is sent when it has ended.
             held = {
                 (row.trace_id, row.span_id): item

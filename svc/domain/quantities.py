@@ -151,6 +151,12 @@ def typed(number: Number) -> str:
     return _short(f"{Decimal(str(number)):f}")
 
 
+def score(number: Number) -> str:
+    """A number that somebody gave an answer: 1, 0.85, -3.5, 1.2e+15; six digits of it."""
+    rounded = float(f"{float(number):.6g}")
+    return typed(rounded) if rounded == 0 or 1e-6 <= abs(rounded) < 1e12 else f"{rounded:g}"
+
+
 #: How a value is written, by its unit.
 WRITERS: Final[Mapping[str, Callable[[Number | None], str]]] = {
     "share": percent,

@@ -58,6 +58,7 @@ from svc.front.api.routes import Api
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import lowered
 from svc.front.envelope import json_response, refusal_response, success_response
+from svc.front.feedback import FeedbackDoor
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.openapi import document
@@ -112,6 +113,8 @@ class App:
         app.add_url_rule("/actuator/health/liveness", "liveness", self._liveness, methods=["GET"])
         app.add_url_rule("/actuator/health/readiness", "readiness", self._readiness, methods=["GET"])
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
+        for method, answer_feedback in FeedbackDoor(self.keys, self.api.means).routes:
+            app.add_url_rule("/v1/feedback", f"feedback {method}", answer_feedback, methods=[method])
         described = document(self.api.routes, self.api.means.surroundings.base_path)
 
         async def openapi() -> Response:

@@ -14,6 +14,7 @@ import msgspec
 
 from protocol.release import release
 from protocol.rest.answers import Buckets, Compared, Counted, Failure, FoundPage, HealthReport, Ranked
+from protocol.rest.feedback import ENTRIES_MAX, FeedbackAnswer, FeedbackEntry
 from protocol.rest.query import CompareBody, CountBody, FacetsBody, SearchBody, TimeseriesBody
 from svc.front.api.routes import Route
 
@@ -57,7 +58,7 @@ _COOKIE: Final[dict[str, list[str]]] = {"session": []}
 @cache
 def document(routes: tuple[Route, ...], base_path: str = "") -> bytes:
     """The whole document, OpenAPI 3.1, as JSON. Made once for a table: it takes 0.1 s (2026-11)."""
-    types: list[Any] = [Failure, HealthReport]
+    types: list[Any] = [Failure, HealthReport, FeedbackEntry, FeedbackAnswer]
     types += [type_ for route in routes for type_ in (route.data, route.body) if type_ is not None]
     types += [type_ for _, _, body, answer in QUERIES for type_ in (body, answer)]
     unique = list({repr(type_): type_ for type_ in types}.values())
@@ -72,6 +73,7 @@ def document(routes: tuple[Route, ...], base_path: str = "") -> bytes:
                 name, summary, schemas_by_type[repr(body)], schemas_by_type[repr(answer)], schemas_by_type
             )
         }
+    paths["/v1/feedback"] = {"post": _feedback(schemas_by_type)}
     paths["/v1/traces"] = {"post": _ingest(schemas_by_type)}
     paths |= _actuator(schemas_by_type)
     document_ = {
@@ -175,6 +177,22 @@ def _query(name: str, summary: str, body: Any, answer: Any, schemas: dict[str, A
         "security": [_BEARER],
         "requestBody": {"required": True, "content": {_JSON: {"schema": body}}},
         "responses": {"200": _answer(200, _envelope(answer)), **_failures(_QUERY_STATUSES, schemas)},
+    }
+
+
+def _feedback(schemas: dict[str, Any]) -> dict[str, Any]:
+    entries = {"type": "array", "maxItems": ENTRIES_MAX, "items": schemas[repr(FeedbackEntry)]}
+    body = {"type": "object", "required": ["feedback"], "properties": {"feedback": entries}}
+    return {
+        "operationId": "post_v1_feedback",
+        "summary": "Take what people and programs think of answers.",
+        "tags": ["feedback"],
+        "security": [_BEARER],
+        "requestBody": {"required": True, "content": {_JSON: {"schema": body}}},
+        "responses": {
+            "200": _answer(200, schemas[repr(FeedbackAnswer)]),
+            **_failures(_QUERY_STATUSES, schemas),
+        },
     }
 
 

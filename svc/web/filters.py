@@ -16,6 +16,7 @@ import attrs
 
 from protocol.rest.query import Q_MAX
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
+from svc.domain.feedback import AskedFeedback, WrongFeedback
 from svc.domain.marks.table import MARK_NAMES, MARKS, MarkName
 from svc.domain.quantities import count
 from svc.domain.span import Kind
@@ -28,7 +29,9 @@ _COST: Final = re.compile(r"([<>])=?\s*\$?\s*(\d*\.?\d+)")
 #: Values that are excluded at once: each is one more look at the spans of a trace.
 MOST_EXCLUDED: Final = 10
 #: What may be asked for more than once.
-_SEVERAL: Final = frozenset({"without", "attributes", "marks", "without_marks"})
+_SEVERAL: Final = frozenset(
+    {"without", "attributes", "marks", "without_marks", "feedback", "without_feedback"}
+)
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -79,6 +82,13 @@ def _mark(value: str) -> MarkName:
     if value not in MARKS:
         raise WrongValue(f"mark is one of {', '.join(MARK_NAMES)}")
     return cast(MarkName, value)
+
+
+def _feedback(value: str) -> AskedFeedback:
+    try:
+        return AskedFeedback.of(value)
+    except WrongFeedback as error:
+        raise WrongValue(str(error)) from None
 
 
 def _unpriced(value: str) -> dict[str, Any]:
@@ -168,6 +178,11 @@ FIELDS: Final = {
             lambda value: {"marks": (_mark(value),)},
             lambda value: {"without_marks": (_mark(value),)},
             MARK_NAMES,
+        ),
+        FilterField(
+            *("feedback", "what people and programs thought of it", "helpful<0.5"),
+            lambda value: {"feedback": (_feedback(value),)},
+            lambda value: {"without_feedback": (_feedback(value),)},
         ),
         FilterField("latency", "how long it took", ">5s", _latency),
         FilterField("cost", "what it cost, in USD", ">0.01", _cost),
@@ -295,10 +310,13 @@ def read_filters(typed: str) -> Filters:
     if len(criteria.get("without", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} values are excluded; the others count")
         criteria["without"] = criteria["without"][:MOST_EXCLUDED]
-    for name in ("marks", "without_marks"):
+    for name in ("marks", "without_marks", "feedback", "without_feedback"):
         if name in criteria:
-            # The same mark twice asks for no more.
+            # The same twice asks for no more.
             criteria[name] = tuple(dict.fromkeys(criteria[name]))
+        if len(criteria.get(name, ())) > MOST_EXCLUDED:
+            wrong.append(f"at most {MOST_EXCLUDED} of a kind are asked for; the others were left out")
+            criteria[name] = criteria[name][:MOST_EXCLUDED]
     if len(criteria.get("attributes", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} attributes are asked for; the others were left out")
         criteria["attributes"] = criteria["attributes"][:MOST_EXCLUDED]

@@ -78,7 +78,7 @@ def _quoted(body: dict[str, Any]) -> str:
 
 
 def _left_out(filters: Filters, native_fields: set[str]) -> list[str]:
-    excluded = ("without", "without_marks")
+    excluded = ("without", "without_marks", "without_feedback")
     return sorted(
         "what is excluded" if name in excluded else name
         for name in set(filters.asked) - native_fields - {"one_span", "span_status", "attributes"}

@@ -59,6 +59,8 @@ class Door:
     method: str = "POST"
     media_type: str = "application/json"
     limit_bytes: int = MIB
+    #: Whether a browser is answered that asks before it sends.
+    preflight: bool = False
 
     def status(self, service: Service, key: str | None, body: bytes | None = None) -> int:
         """How it answers a request that is right but perhaps for the key, or one with another body."""
@@ -82,6 +84,7 @@ DOORS: Final = (
         Door(f"query {name}", f"/v1/query/{name}", ("query", "admin"), json_body(asked))
         for name, asked in ASKED.items()
     ),
+    Door("feedback", "/v1/feedback", ("write", "admin"), json_body({"feedback": []}), preflight=True),
     Door("MCP", "/mcp", ("admin",), json_body({"jsonrpc": "2.0", "id": 1, "method": "ping"})),
     Door("cases", f"{API}/cases", ("query", "admin"), method="GET"),
 )  # fmt: skip
@@ -127,6 +130,8 @@ def test_any_other_method_is_405_and_names_what_is_allowed(service: Service, doo
     allowed = response.headers.get("allow")
     if door.method == method or (door.method == "GET" and method == "HEAD"):
         assert response.status_code != 405
+    elif method == "OPTIONS" and door.preflight:
+        assert (response.status_code, response.content) == (204, b"")
     else:
         assert response.status_code == 405
         assert door.method in (allowed or "").replace(" ", "").split(",")

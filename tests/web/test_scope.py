@@ -70,6 +70,16 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/views": "viewer",
     "POST …/traces/views": "member",
     "POST …/traces/views/forget": "member",
+    "GET …/feedback": "viewer",
+    "POST …/feedback/better": "member",
+    "GET …/sets": "viewer",
+    "GET …/sets/{setId}": "viewer",
+    "GET …/sets/{setId}/export": "viewer",
+    "POST …/sets/add": "member",
+    "POST …/sets/remove": "member",
+    "POST …/sets/forget": "member",
+    "POST …/feedback": "member",
+    "POST …/feedback/forget": "member",
     # Kept in a cookie of one's own.
     "POST …/traces/columns": "viewer",
     "GET …/traces/rows": "viewer",
@@ -160,7 +170,7 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/dead-letters/|/spans/", name)
+    and not re.search(r"/rca/|/session$|/dead-letters/|/spans/|/sets/", name)
 }
 
 

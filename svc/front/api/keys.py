@@ -12,6 +12,7 @@ from typing import Final
 
 from protocol.refusals import (
     BLANK_NAME,
+    FEEDBACK_KEY_WRITES,
     KEY_NOT_FOUND,
     KEYS_MINT_NO_KEYS,
     ROTATE_REVOKED,
@@ -32,7 +33,7 @@ from protocol.rest.keys import (
 )
 from protocol.rest.query import timestamp
 from protocol.storage import Eviction
-from protocol.tokens import SCOPES, Scope
+from protocol.tokens import FEEDBACK_PURPOSE, SCOPES, Scope
 from svc.front.api.routes import ORG, PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.audit import PAGE, AuditRow, AuditStore
@@ -57,6 +58,7 @@ def _key_view(key: Key) -> KeyShown:
         None if key.revoked_at is None else timestamp(key.revoked_at),
         "active" if key.revoked_at is None else "revoked",
         key.minted_by,
+        "feedback" if key.purpose == FEEDBACK_PURPOSE else None,
     )
 
 
@@ -73,7 +75,11 @@ async def post_key(call: Call[KeyNew]) -> KeyMinted | Refusal:
         return UNKNOWN_SCOPE.saying(UNKNOWN_SCOPE.message.format(value=call.body.scope[:100]))
     if not name:
         return BLANK_NAME
-    minted = await _store(call).create(call.project.id, name, scope, actor=call.caller.label)
+    if call.body.only is not None and scope != "write":
+        return FEEDBACK_KEY_WRITES
+    minted = await _store(call).create(
+        call.project.id, name, scope, actor=call.caller.label, purpose=call.body.only
+    )
     return KeyMinted(_key_view(minted.key), minted.plaintext)
 
 
@@ -161,7 +167,7 @@ ROUTES: Final = (
     Route("GET", _KEYS, "ORG_VIEW", get_keys, list[KeyShown]),
     Route(
         "POST", _KEYS, "ORG_MANAGE", post_key, KeyMinted, body=KeyNew, status=201,
-        refusals=(UNKNOWN_SCOPE, BLANK_NAME, KEYS_MINT_NO_KEYS), keys=KEYS_MINT_NO_KEYS,
+        refusals=(UNKNOWN_SCOPE, BLANK_NAME, FEEDBACK_KEY_WRITES, KEYS_MINT_NO_KEYS), keys=KEYS_MINT_NO_KEYS,
     ),
     Route("GET", _KEYS + "/audit", "ORG_VIEW", get_project_audit, AuditPage, query=PageQuery),
     Route(

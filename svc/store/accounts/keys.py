@@ -20,7 +20,7 @@ import bcrypt
 import trio
 
 from protocol.storage import Eviction, KeyRecord, Outage
-from protocol.tokens import Scope, lookup_prefix, new_token
+from protocol.tokens import FEEDBACK_PURPOSE, Scope, lookup_prefix, new_token
 from svc.store.accounts.audit import SYSTEM, Action, record
 from svc.store.postgres.database import Connection, Database
 
@@ -42,6 +42,8 @@ class Key:
     last_used_at: datetime | None
     revoked_at: datetime | None
     minted_by: str
+    #: What it was made for, if it opens nothing else.
+    purpose: str | None = None
 
     @property
     def state(self) -> str:
@@ -87,7 +89,11 @@ def _hash(token: str) -> bytes:
     return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_COST))
 
 
-_SHOWN: Final = "id::text, name, scope, token_prefix, created_at, last_used_at, revoked_at, minted_by"
+_SHOWN: Final = (
+    "id::text, name, scope, token_prefix, created_at, last_used_at, revoked_at, minted_by, purpose"
+)
+# Those that people make and see. A key with another purpose is a run's, made and revoked by the service.
+_PEOPLES: Final = f"(purpose is null or purpose = '{FEEDBACK_PURPOSE}')"
 
 
 @attrs.define(eq=False)
@@ -112,7 +118,7 @@ class PostgresKeyStore:
     ) -> Minted:
         """A new key. `name` must not be blank.
 
-        One with a `purpose`, which has an end, opens nothing else, and is not listed.
+        One with a `purpose` opens nothing else. But for a key for feedback it has an end and is not listed.
         """
         token = new_token(scope)
         secret_hash = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
@@ -141,7 +147,7 @@ class PostgresKeyStore:
         """All keys of a project, newest first, revoked ones included."""
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                f"select {_SHOWN} from api_key where project_id = $1 and purpose is null"
+                f"select {_SHOWN} from api_key where project_id = $1 and {_PEOPLES}"
                 " order by created_at desc, id",
                 project_id,
             ),
@@ -276,7 +282,7 @@ class PostgresKeyStore:
             return None
         row = await self.database.run(
             lambda connection: connection.fetchrow(
-                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid and purpose is null",
+                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid and {_PEOPLES}",
                 project_id,
                 UUID(key_id),
             ),
@@ -298,7 +304,8 @@ async def revoked_in(
     # The key as it was; nobody else changes it until the commit.
     previous = await connection.fetchrow(
         f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid"
-        " and ($3::text is null or scope = $3) and purpose is not distinct from $4 for update",
+        " and ($3::text is null or scope = $3)"
+        f" and case when $4::text is null then {_PEOPLES} else purpose = $4 end for update",
         project_id,
         UUID(key_id),
         scope,
@@ -347,7 +354,7 @@ async def minted(connection: Connection, org_id: int, minted_by: str) -> tuple[l
     rows = await connection.fetch(
         "select k.id::text, p.slug, k.name, k.scope, k.token_prefix, count(*) over () as n"
         " from api_key k join project p on p.id = k.project_id and p.deleted_at is null"
-        " where p.org_id = $1 and k.minted_by = $2 and k.revoked_at is null and k.purpose is null"
+        f" where p.org_id = $1 and k.minted_by = $2 and k.revoked_at is null and {_PEOPLES}"
         f" order by k.created_at desc, k.id limit {MINTED_SHOWN}",
         org_id,
         minted_by,

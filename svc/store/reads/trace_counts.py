@@ -141,7 +141,11 @@ class TraceCounts:
                 f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
                 " (select distinct e.classifier_id from classifier_event e where e.project_id = $1"
                 f" and e.subject_trace_id = t.trace_id and e.classifier_id in ({_MARKS}) offset 0)"
-                " as stated group by classifier_id union all select v.field, v.value, held.n from"
+                " as stated group by classifier_id union all select 'feedback', given.name, count(*)"
+                f" from (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
+                " (select distinct f.name from feedback f where f.project_id = $1"
+                " and f.trace_id = t.trace_id offset 0) as given group by given.name"
+                " union all select v.field, v.value, held.n from"
                 " (select code, count(*) as n from"
                 f" (select * from t order by started_at desc limit {MODELLED}) as t cross join lateral"
                 " (select distinct c.code from span s cross join lateral string_to_table(s.facets, null)"
@@ -156,7 +160,9 @@ class TraceCounts:
             )
 
         counted = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-        fields: dict[str, list[tuple[str | None, int]]] = {field: [] for field in (*_FIELDS, "model", "mark")}
+        fields: dict[str, list[tuple[str | None, int]]] = {
+            field: [] for field in (*_FIELDS, "model", "mark", "feedback")
+        }
         over = 0
         for row in counted:
             if row["field"]:

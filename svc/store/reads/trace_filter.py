@@ -16,6 +16,7 @@ import attrs
 from protocol.refusals import UNKNOWN_FIELD, Refused
 from protocol.rest.query import FilterValue
 from svc.domain.datasets import SPANS
+from svc.domain.feedback import AskedFeedback
 from svc.domain.marks.table import MarkName
 from svc.domain.span import Kind, Status
 from svc.store.aggregates.trace_values import HELD
@@ -29,6 +30,16 @@ from svc.store.reads.questions import checked_filters, filter_text, stored_value
 TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_id")
 #: The order of lists of traces.
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
+
+
+#: What no group of traces tells and an index does, as nothing is asked.
+_UNGROUPED: Final[Mapping[str, Any]] = {
+    "session_id": None,
+    "marks": (),
+    "without_marks": (),
+    "feedback": (),
+    "without_feedback": (),
+}
 
 
 @attrs.frozen
@@ -70,19 +81,20 @@ class TraceFilter:
     #: Marks that the trace has, all of them, and those that it has not.
     marks: Sequence[MarkName] = ()
     without_marks: Sequence[MarkName] = ()
+    #: Feedback that the trace or a span of it was given, all of it, and what it was not.
+    feedback: Sequence[AskedFeedback] = ()
+    without_feedback: Sequence[AskedFeedback] = ()
 
     @property
     def by_value(self) -> bool:
         """Whether it asks for something, a text apart, that no index on traces narrows."""
-        by_index = attrs.evolve(
-            self, status=None, low=None, high=None, session_id=None, q=None, marks=(), without_marks=()
-        )
+        by_index = attrs.evolve(self, status=None, low=None, high=None, q=None, **_UNGROUPED)
         return by_index != TraceFilter()
 
     @property
     def by_index(self) -> bool:
-        """Whether it asks for what no group of traces tells, and an index does: a session, or marks."""
-        return self.session_id is not None or bool(self.marks or self.without_marks)
+        """Whether it asks for what no group of traces tells and an index does, such as a session."""
+        return attrs.evolve(self, **_UNGROUPED) != self
 
     @property
     def by_span(self) -> bool:
@@ -172,8 +184,21 @@ _MARKED: Final = (
 )
 
 
+def _given(where: Where, asked: AskedFeedback) -> str:
+    """The traces that were given this feedback."""
+    clause = (
+        "select f.trace_id from feedback f where f.project_id = $1"
+        f" and f.name = {where.value(asked.name)} and f.trace_id is not null"
+    )
+    if asked.number is not None:
+        clause += f" and f.number {asked.comparison} {where.value(asked.number)}"
+    if asked.category is not None:
+        clause += f" and f.category = {where.value(asked.category)}"
+    return clause
+
+
 def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
-    """What an index narrows: status, session, range, marks."""
+    """What an index narrows: status, session, range, marks, feedback."""
     where = Where.of(project_id)
     if asked.status is not None:
         # In so many words, not as a parameter, so that the index on failed traces serves.
@@ -184,6 +209,10 @@ def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
         where.add(f"trace_id in ({_MARKED.format(name=where.value(name))})")
     for name in asked.without_marks:
         where.add(f"trace_id not in ({_MARKED.format(name=where.value(name))})")
+    for given in asked.feedback:
+        where.add(f"trace_id in ({_given(where, given)})")
+    for given in asked.without_feedback:
+        where.add(f"trace_id not in ({_given(where, given)})")
     return where
 
 

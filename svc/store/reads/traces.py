@@ -88,7 +88,7 @@ class TraceReads:
             low=asked.low,
             high=min((high for high in (asked.high, cursor_key and cursor_key[0]) if high), default=None),
         )
-        # A session is few traces, and has an index; so have marks.
+        # A session is few traces, and has an index; so have marks and feedback.
         looked_for = bool(by_text or by_spans or (own and not asked.by_index))
 
         async def work(connection: Connection) -> tuple[Sequence[Any], str | None, Set[bytes]]:

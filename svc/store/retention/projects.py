@@ -50,7 +50,10 @@ with batch as materialized (
 ), unmarked as (
     -- Facts about what is not there any more; firings of detectors have their own term.
     delete from classifier_event e using gone
-    where e.project_id = $1 and e.subject_trace_id = gone.trace_id and e.classifier_id = any($7::text[])
+    where e.project_id = $1 and e.subject_trace_id = gone.trace_id
+      and (e.classifier_id = any($7::text[]) or starts_with(e.classifier_id, 'feedback.'))
+), unjudged as (
+    delete from feedback f using gone where f.project_id = $1 and f.trace_id = gone.trace_id
 )
 select last.started_at, last.trace_id, (select count(*) from batch) as seen,
     (select count(*) from gone) as n,
@@ -64,6 +67,19 @@ _PAST: Final = (
     "t.started_at < $2 and (t.last_started_at < $2 or (t.last_started_at >= $6 and t.created_at < $2))"
 )
 _TO_COME: Final = "t.started_at >= $6 and t.created_at < $2"
+
+# Entries of feedback whose trace never came, and those of sessions that are gone, with their firings.
+_FEEDBACK: Final = """
+with old as materialized (
+    select source, id, firing_id from feedback f where f.project_id = $1 and f.created_at < $2
+      and not exists (select from trace t where t.project_id = $1 and t.trace_id = f.trace_id offset 0)
+      and not exists (select from session s where s.project_id = $1 and s.id = f.session_id offset 0)
+    order by f.created_at limit $3
+), firings as (
+    delete from classifier_event e using old where e.project_id = $1 and e.id = old.firing_id
+)
+delete from feedback f using old where f.project_id = $1 and f.source = old.source and f.id = old.id
+"""
 
 # Sessions that lost their last trace. One with later activity has a trace that this snapshot does not see.
 _SESSIONS: Final = """
@@ -181,6 +197,7 @@ async def sweep_project(
     if cut.traces is not None:
         await sweep_traces(database, project_id, cut.traces, now, freed)
         for table, statement in (
+            ("feedback", _FEEDBACK),
             ("metric_rollup", _ROLLUPS),
             ("dead_letter", _LETTERS),
             ("exporter_day", _EXPORTERS),

@@ -78,7 +78,10 @@ with chosen as materialized (
 ), marks as (
     -- Facts about what is not there any more; firings of detectors have their own term.
     delete from classifier_event e using chosen c
-    where e.project_id = $1 and e.subject_trace_id = c.trace_id and e.classifier_id = any($3::text[])
+    where e.project_id = $1 and e.subject_trace_id = c.trace_id
+      and (e.classifier_id = any($3::text[]) or starts_with(e.classifier_id, 'feedback.'))
+), feedback as (
+    delete from feedback f using chosen c where f.project_id = $1 and f.trace_id = c.trace_id
 ), traces as (
     delete from trace t using chosen c where t.project_id = $1 and t.trace_id = c.trace_id
     returning t.session_id, date_trunc('hour', t.created_at, 'UTC') as hour

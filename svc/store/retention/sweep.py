@@ -34,7 +34,8 @@ from svc.store.retention.rules import latest_cutoff, read_rules, sweep_rules
 AHEAD: Final = ("span_message", "span_payload")
 
 # The traces past any term, or of times that have not come, that must stay: cited by the evidence of an open
-# finding or of an unresolved case, by themselves or through their session, or the very subject of one.
+# finding or of an unresolved case, by themselves or through their session, the very subject of one, or in a
+# set.
 _CITED: Final = """
 with open_finding as materialized (
     select f.project_id, f.id from finding f
@@ -51,6 +52,8 @@ with open_finding as materialized (
     union all
     select c.project_id, null, c.subject_id from detection_case c
     where c.state <> 'resolved' and c.subject_kind = 'session'
+    union all
+    select e.project_id, e.trace_id, null from trace_set_entry e
 ), wanted as (
     select t.project_id, t.trace_id from cited c
     join trace t on t.project_id = c.project_id and t.trace_id = c.trace_id

@@ -12,6 +12,7 @@ turns, and traces are locked in one order everywhere, so writers cannot deadlock
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date, datetime
@@ -24,12 +25,14 @@ import msgspec
 from protocol.storage import Written
 from svc.domain.calendar import day_of
 from svc.domain.duplicate_calls import mark_duplicate_calls
+from svc.domain.feedback import Feedback
 from svc.domain.intake import StoredSpan
 from svc.domain.rollup import TraceRollup, roll_up
 from svc.domain.span import SpanRow
 from svc.domain.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.closed_hours import CUBED, mark_dirty
 from svc.store.aggregates.rollups import hold_rollups
+from svc.store.feedback.writing import write_feedback
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
@@ -47,6 +50,8 @@ from svc.store.spans.payloads import (
 )
 from svc.store.spans.sessions import touch_sessions
 from svc.store.spans.traces import Bounds, insert_or_lock, touch
+
+log = logging.getLogger(__name__)
 
 Identity = tuple[int, bytes, bytes]
 TraceKey = tuple[int, bytes]
@@ -160,6 +165,7 @@ class SpanStore:
             past = [(item.span.project_id, item.created_at) for item in writes if item.new]
             await count_past(connection, past, new, now)
         await _copy(connection, writes, framed)
+        await _write_feedback(connection, writes, now)
         messages = await self.messages.insert_new(connection, [item.span for item in writes])
         call_sites = await self.call_sites.insert_new(connection, [item.span for item in writes], now)
         await touch_sessions(connection, rollups)
@@ -253,6 +259,18 @@ async def _delete(connection: Connection, rows: Sequence[Any]) -> None:
         connection,
         [(row["project_id"], row["trace_id"], day_of(row["started_at"]), row["frame"]) for row in rows],
     )
+
+
+async def _write_feedback(connection: Connection, writes: list[_Kept], now: datetime) -> None:
+    by_project: dict[int, list[Feedback]] = {}
+    for item in writes:
+        if item.span.feedback:
+            by_project.setdefault(item.span.project_id, []).extend(item.span.feedback)
+    # In one order for all who write.
+    for project_id, entries in sorted(by_project.items()):
+        without_room = await write_feedback(connection, project_id, entries, now)
+        if without_room:
+            log.info("no room for %d names of feedback in a project", len(without_room))
 
 
 async def _copy(connection: Connection, writes: list[_Kept], framed: Framed) -> None:

@@ -14,6 +14,7 @@ from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.reads.sessions import SessionReads
 from svc.web import words
 from svc.web.aged_out import aged_out
+from svc.web.feedback_view import of_session
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
 
@@ -51,9 +52,13 @@ async def session(visit: Visit) -> Html | Refusal:
     if session_row is None:
         return NOT_FOUND.saying("there is no such session in this project, or its term is over")
     notice = await aged_out(visit, [trace["payload_available"] for trace in session_row["traces"]])
-    return Html(
-        "pages/session", {"session": session_row, "turns": _turns(session_row["traces"]), "aged_out": notice}
-    )
+    context = {
+        "session": session_row,
+        "turns": _turns(session_row["traces"]),
+        "aged_out": notice,
+        "feedback": await of_session(visit, session_row["id"]),
+    }
+    return Html("pages/session", context)
 
 
 def _turns(traces: list[dict[str, Any]]) -> list[Turn]:

@@ -11,6 +11,7 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.keys import KeyNew, PageQuery
+from protocol.tokens import FEEDBACK_PURPOSE
 from svc.front.api import keys
 from svc.web import key_forms
 from svc.web.forms import asked
@@ -22,6 +23,7 @@ from svc.web.render import query
 SCOPES: Final = (
     ("write", "sends traces", "for exporters"),
     ("query", "asks the query API", "for dashboards and scripts"),
+    ("feedback", "gives feedback, nothing else", "for web pages: whoever reads it can do no more"),
     ("admin", "all of it, and MCP", "for agents: an MCP token"),
 )
 
@@ -59,7 +61,12 @@ async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal 
 
 async def mint(visit: Visit) -> Html:
     """Make a key."""
-    fields = {"name": visit.form.name, "scope": visit.form.scope}
+    is_feedback = visit.form.scope == FEEDBACK_PURPOSE
+    fields = {
+        "name": visit.form.name,
+        "scope": "write" if is_feedback else visit.form.scope,
+        "only": FEEDBACK_PURPOSE if is_feedback else None,
+    }
     return await key_forms.made(visit, _page, keys.post_key, KeyNew, fields)
 
 

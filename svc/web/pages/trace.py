@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from protocol.refusals import Refusal, Refused
 from protocol.storage import Slow
+from svc.store.feedback.sets import SetStore
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_kin import TraceKin, TraceNeighbours
 from svc.store.reads.trace_marks import TraceMarkReads
@@ -19,12 +20,15 @@ from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.traces import TraceReads
 from svc.store.retention.sweep import read_override
 from svc.web.aged_out import aged_out
+from svc.web.feedback_view import of_trace
 from svc.web.filters import read_filters
 from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, talk
 from svc.web.page import Go, Html, PageRoute, Visit
+from svc.web.pages.sets import IN, step_of
 from svc.web.pages.trace_compare import comparison
 from svc.web.pages.trace_span import panel_context
 from svc.web.ranges import TimeRange
+from svc.web.render import query
 
 VIEWS: Final = ("conversation", "timeline", "tree")
 MODULES: Final = (
@@ -60,7 +64,10 @@ async def trace(visit: Visit) -> Html | Go:
     if span_id := visit.query.get("span"):
         panel = await panel_context(visit, opened_trace, span_id)
         context["panel"] = None if isinstance(panel, Refusal) else panel
-    context["kin"] = await _neighbours(visit, opened_trace)
+    context["feedback"] = await of_trace(
+        visit, opened_trace.trace_id, keyed=context["view"] == "conversation"
+    )
+    context |= await _around(visit, opened_trace)
     return Html("pages/trace", context, modules=MODULES)
 
 
@@ -88,13 +95,30 @@ async def _context(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any]:
         "here": opened_trace.link,
         "span_id": visit.query.get("span", ""),
         "number": "",
-        "listed": f"{visit.base}/traces" + (f"?{visit.query['in']}" if visit.query.get("in") else ""),
     }
 
 
 async def top(visit: Visit) -> Html:
     """What stands above the spans, for a page that stays while the trace grows."""
     return Html("parts/trace_head", await _context(visit, await opened(visit)), part=True)
+
+
+async def _around(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any]:
+    """The list that one came from, or the set, and the addresses of the traces beside this one in it."""
+    came_from = visit.query.get("in", "")
+    set_id = came_from.removeprefix(IN) if came_from.startswith(IN) else None
+    step = None if set_id is None else await step_of(visit, set_id, opened_trace.trace_id)
+    sets = await SetStore(visit.means.database).list(visit.project.id) if visit.manages else ()
+    if step is not None:
+        listed = f"{visit.base}/sets/{step.set.id}"
+        return {"step": step, "sets": sets, "listed": listed, "newer": step.before, "older": step.after}
+    kin = await _neighbours(visit, opened_trace)
+    beside = [
+        None if trace_id is None else query(f"{visit.base}/traces/{trace_id}", in_=came_from)
+        for trace_id in (kin.newer, kin.older)
+    ]
+    listed = f"{visit.base}/traces" + (f"?{came_from}" if came_from else "")
+    return {"step": None, "sets": sets, "listed": listed, "newer": beside[0], "older": beside[1]}
 
 
 async def _neighbours(visit: Visit, opened_trace: OpenedTrace) -> TraceNeighbours:

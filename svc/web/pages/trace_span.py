@@ -17,6 +17,7 @@ from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_marks import TraceMarkReads
 from svc.web.aged_out import aged_out
+from svc.web.feedback_view import of_span
 from svc.web.message_parts import UNSAID, Room, messages, part_at, pretty
 from svc.web.one_trace import TRACE, OpenedTrace, opened, packers
 from svc.web.page import Html, PageRoute, Sent, Visit
@@ -64,6 +65,7 @@ async def panel_context(visit: Visit, opened_trace: OpenedTrace, span_id: str) -
     return {
         **panel_fields,
         "aged_out": await aged_out(visit, [span["payload_available"]]),
+        "feedback": await of_span(visit, opened_trace.trace_id, bytes.fromhex(span_id)),
         "marks": [mark for mark in marks if span_id.lower() in mark.told_of],
     }
 

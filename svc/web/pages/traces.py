@@ -19,6 +19,7 @@ from protocol.refusals import NOT_FOUND, Refusal
 from protocol.storage import Slow
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
 from svc.store.accounts.saved_views import SavedViewStore
+from svc.store.feedback.reads import FeedbackReads, TraceFeedback
 from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.by_payload import resolved
 from svc.store.reads.spans import SpanReads
@@ -58,6 +59,7 @@ FACETS: Final = (
     ("model", "model", "Model"),
     ("status", "status", "Status"),
     ("mark", "mark", "Mark"),
+    ("feedback", "feedback", "Feedback"),
     ("session_id", "session", "Session"),
     ("user_id", "user", "User"),
 )
@@ -82,6 +84,8 @@ class _Found:
     by_payload: bool = False
     #: Keys of the project's own that can be filtered by.
     own_fields: list[FilterField] = attrs.field(factory=list)
+    #: By trace, what it was given; read where its column is shown.
+    feedback: dict[bytes, list[TraceFeedback]] = attrs.field(factory=dict)
 
 
 async def traces(visit: Visit) -> Html | Go:
@@ -98,7 +102,7 @@ async def traces(visit: Visit) -> Html | Go:
     rows = page_state.page["traces"]
     own_names = {field.name for field in page_state.own_fields}
     context = {
-        **_of_rows(visit, asking, page_state.page),
+        **_of_rows(visit, asking, page_state),
         "not_left_out": _not_left_out(asking, own_names),
         "fields": [*FIELDS.values(), *page_state.own_fields],
         "all_columns": COLUMNS.values(),
@@ -143,6 +147,10 @@ async def _read_rows(visit: Visit, asking: Asking, page_state: _Found) -> None:
         low = range_.low or high - timedelta(days=90)
         page_state.narrowed_to = high - (high - low) / _NARROWED
         page_state.page = await read(asking.filters.between(page_state.narrowed_to, range_.high))
+    if "feedback" in visit.preferences.columns:
+        page_state.feedback = await FeedbackReads(visit.means.database).of_traces(
+            visit.project.id, [bytes.fromhex(row["trace_id"]) for row in page_state.page["traces"]]
+        )
     page_state.page["aged_out"] = await aged_out(
         visit, [row["payload_available"] for row in page_state.page["traces"]]
     )
@@ -247,12 +255,14 @@ def _of_drawing(visit: Visit, asking: Asking, page_state: _Found, *, further: bo
     }
 
 
-def _of_rows(visit: Visit, asking: Asking, page: dict[str, Any]) -> dict[str, Any]:
+def _of_rows(visit: Visit, asking: Asking, page_state: _Found) -> dict[str, Any]:
+    page = page_state.page
     cursor = page["next_cursor"]
     return {
         "columns": [COLUMNS[name] for name in chosen(visit.preferences.columns)],
         "asking": asking,
         "rows": page["traces"],
+        "given": {trace_id.hex(): of_trace for trace_id, of_trace in page_state.feedback.items()},
         "notes": page.get("notes", ()),
         "aged_out": page["aged_out"],
         "more": None if cursor is None else asking.address(kept=True, cursor=cursor),
@@ -264,9 +274,7 @@ async def rows(visit: Visit) -> Html:
     """The rows behind a cursor, for a page that stays."""
     asking, page_state = Asking.of(visit), _Found()
     await _read_rows(visit, asking, page_state)
-    return Html(
-        "parts/trace_rows", {**_of_rows(visit, asking, page_state.page), "narrowed_to": None}, part=True
-    )
+    return Html("parts/trace_rows", {**_of_rows(visit, asking, page_state), "narrowed_to": None}, part=True)
 
 
 async def drawing(visit: Visit) -> Html:

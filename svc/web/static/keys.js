@@ -2,7 +2,7 @@
 /**
  * Every key of every page, in one table: it feeds the handler, the help and `aria-keyshortcuts`.
  *
- * `press` clicks the first element that matches; `send` tells the page's modules (`key:NAME` on the document).
+ * `press` clicks the first element that matches, `focus` puts the caret into one, after the click if both are there; `send` tells the page's modules (`key:NAME` on the document).
  * Keys are off in fields, under modifiers of the browser, and for good where the account says so.
  */
 
@@ -18,6 +18,7 @@ export const KEYS = [
   { keys: "g t", says: "Triage", of: "Go to", press: "[data-place=triage]" },
   { keys: "g i", says: "Traces", of: "Go to", press: "[data-place=traces]" },
   { keys: "g s", says: "Sessions", of: "Go to", press: "[data-place=sessions]" },
+  { keys: "g f", says: "Feedback", of: "Go to", press: "[data-place=feedback]" },
   { keys: "g v", says: "Vitals", of: "Go to", press: "[data-place=vitals]" },
   { keys: "g e", says: "Explore", of: "Go to", press: "[data-place=explore]" },
   { keys: "g d", says: "Detectors", of: "Go to", press: "[data-place=detectors]" },
@@ -36,6 +37,9 @@ export const KEYS = [
   { keys: "+", says: "Zoom in", of: "Trace", send: "zoom-in" },
   { keys: "-", says: "Zoom out", of: "Trace", send: "zoom-out" },
   { keys: "0", says: "Whole trace", of: "Trace", send: "zoom-all" },
+  { keys: "+", says: "Helpful: yes (in a conversation)", of: "Feedback", press: "[data-thumb=up]" },
+  { keys: "-", says: "Helpful: no (in a conversation)", of: "Feedback", press: "[data-thumb=down]" },
+  { keys: "n", says: "Write a note", of: "Feedback", press: "[data-note]", focus: "[data-note] + form textarea" },
   { keys: "m", says: "Mute", of: "Triage", press: "[data-verb=mute]" },
   { keys: "r", says: "Resolve", of: "Triage", press: "[data-verb=resolve]" },
   { keys: "a", says: "Absorb: this is the new normal", of: "Triage", press: "[data-verb=absorb]" },
@@ -64,11 +68,13 @@ export function listen(page) {
       return;
     }
     const chord = event.timeStamp - firstAt < WAIT_MS && first ? `${first} ${pressed}` : pressed;
-    const key = KEYS.find((one) => one.keys === chord) ?? KEYS.find((one) => one.keys === pressed);
+    const meant = KEYS.filter((one) => one.keys === chord);
+    const keys = meant.length ? meant : KEYS.filter((one) => one.keys === pressed);
     const begins = KEYS.some((one) => one.keys.startsWith(`${pressed} `));
     first = begins ? pressed : "";
     firstAt = event.timeStamp;
-    if (key && act(page, key, event.target)) event.preventDefault();
+    // One key may be of several pages: the first that anything answers to.
+    if (keys.some((key) => act(page, key, event.target))) event.preventDefault();
   });
 }
 
@@ -87,7 +93,7 @@ function act(page, key, target) {
     const found = page.querySelector(key.press);
     // What is being replaced by something else takes no key.
     if (found instanceof HTMLElement && !found.closest("[inert]")) found.click();
-    return found !== null;
+    if (!key.focus || !found) return found !== null;
   }
   if (key.focus) {
     const found = page.querySelector(key.focus);

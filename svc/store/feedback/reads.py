@@ -1,0 +1,229 @@
+"""Reading feedback: entries of a trace, a session or a name, and what each name says over a range.
+
+Called by pages, REST and MCP. Answers are bounded: a page of entries, `SUBJECT_ENTRIES` of one trace, and as
+many names as a project may have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.feedback import MOST_NAMES, Better, FeedbackSource, guessed_better
+from svc.domain.quantities import score
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import READ_TIMEOUT_S, Database
+from svc.store.postgres.keyset import Keyset
+
+#: Entries of one trace or session that are shown with it.
+SUBJECT_ENTRIES: Final = 200
+#: Categories of one name that are told apart.
+MOST_CATEGORIES: Final = 20
+#: Standard errors on either side of a mean within which the true one lies 95 times in a hundred.
+_Z95: Final = 1.959964
+
+_NEWEST: Final = Keyset("feedback", (("created_at", "moment"), ("source", "text"), ("id", "text")))
+_COLUMNS: Final = (
+    "id, source, name, trace_id, span_id, session_id, number, category, text, author, judged_at, created_at"
+)
+
+# What each name says: its entries, its numbers with their spread, and its commonest categories.
+_SUMS: Final = f"""
+select n.name, n.low, n.high, n.better, coalesce(s.entries, 0) as entries, coalesce(s.numbers, 0) as numbers,
+    s.mean, s.spread, c.categories, c.counts
+from feedback_name n
+left join (
+    select name, count(*) as entries, count(number) as numbers, avg(number) as mean,
+        stddev_samp(number) as spread
+    from feedback where project_id = $1 and ($2::timestamptz is null or judged_at >= $2)
+    and ($3::timestamptz is null or judged_at < $3) group by name
+) s on s.name = n.name
+left join lateral (
+    select array_agg(category order by n desc, category) as categories,
+        array_agg(n order by n desc, category) as counts from (
+        select category, count(*) as n from feedback f
+        where f.project_id = $1 and f.name = n.name and ($2::timestamptz is null or f.judged_at >= $2)
+        and ($3::timestamptz is null or f.judged_at < $3) and f.category is not null
+        group by category order by n desc, category limit {MOST_CATEGORIES}
+    ) of_name
+) c on s.entries is not null
+where n.project_id = $1 order by coalesce(s.entries, 0) desc, n.name limit {MOST_NAMES}
+"""
+
+# The mean of a name's numbers day by day, of the names with most entries.
+_BY_DAY: Final = """
+select name, date_trunc('day', judged_at, 'UTC') as day, avg(number) as mean
+from feedback where project_id = $1 and name = any($2::text[]) and judged_at >= $3 and number is not null
+group by 1, 2 order by 1, 2
+"""
+
+# What people and programs wrote, the newest first.
+_WRITTEN: Final = f"""
+select {_COLUMNS} from feedback where project_id = $1 and created_at >= $2 and text is not null
+order by created_at desc limit $3
+"""
+
+# The mean of each trace's numbers of each name, and how many entries there are.
+_OF_TRACES: Final = """
+select trace_id, name, count(*) as entries, avg(number) as mean, max(category) as category
+from feedback where project_id = $1 and trace_id = any($2::bytea[])
+group by trace_id, name order by trace_id, name limit $3
+"""
+
+
+@attrs.frozen
+class FeedbackRow:
+    """One entry as it is kept; ids of traces and spans are bytes."""
+
+    id: str
+    source: FeedbackSource
+    name: str
+    trace_id: bytes | None
+    span_id: bytes | None
+    session_id: str | None
+    number: float | None
+    category: str | None
+    text: str | None = attrs.field(repr=False)
+    author: str | None
+    judged_at: datetime
+    created_at: datetime
+
+
+@attrs.frozen
+class NameSums:
+    """What a name says over a range; `low` and `high` bound all of its numbers so far."""
+
+    name: str
+    entries: int
+    numbers: int
+    mean: float | None
+    spread: float | None
+    low: float | None
+    high: float | None
+    better: Better
+    is_set: bool
+    categories: Mapping[str, int]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean, within the range of the numbers; None below two of them."""
+        if self.mean is None or self.spread is None or self.low is None or self.high is None:
+            return None
+        reach = _Z95 * self.spread / math.sqrt(self.numbers)
+        return max(self.low, self.mean - reach), min(self.high, self.mean + reach)
+
+
+@attrs.frozen
+class TraceFeedback:
+    """What a trace was given under one name: the mean of the numbers, or a category where there are none."""
+
+    name: str
+    entries: int
+    mean: float | None
+    category: str | None
+
+    @property
+    def verdict(self) -> str:
+        """The number, else the category; nothing of a text alone."""
+        return self.category or "" if self.mean is None else score(self.mean)
+
+
+@attrs.define(eq=False)
+class FeedbackReads:
+    """Raises `Outage`."""
+
+    database: Database
+
+    async def page(
+        self,
+        project_id: int,
+        *,
+        name: str | None = None,
+        trace_id: bytes | None = None,
+        session_id: str | None = None,
+        limit: int,
+        cursor: str | None = None,
+    ) -> tuple[list[FeedbackRow], str | None]:
+        """Entries, the newest first, and the cursor of the next page."""
+        where = Where.of(project_id)
+        where.equal("name", name)
+        where.equal("trace_id", trace_id)
+        where.equal("session_id", session_id)
+        if (place := _NEWEST.place(cursor)) is not None:
+            moment, source, id_ = (where.value(value) for value in place)
+            where.add(f"(created_at, source, id) < ({moment}, {source}, {id_})")
+        rows = await self.database.fetch(
+            f"select {_COLUMNS} from feedback where {where.sql()}"
+            f" order by created_at desc, source desc, id desc limit {where.value(limit + 1)}",
+            *where.values,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        entries = [_row(row) for row in rows[:limit]]
+        return entries, _NEWEST.cursor(rows[limit - 1]) if len(rows) > limit else None
+
+    async def of_trace(self, project_id: int, trace_id: bytes) -> list[FeedbackRow]:
+        """What was said of a trace and its spans, the newest first."""
+        entries, _ = await self.page(project_id, trace_id=trace_id, limit=SUBJECT_ENTRIES)
+        return entries
+
+    async def of_session(self, project_id: int, session_id: str) -> list[FeedbackRow]:
+        """What was said of a session itself, the newest first."""
+        entries, _ = await self.page(project_id, session_id=session_id, limit=SUBJECT_ENTRIES)
+        return entries
+
+    async def of_traces(
+        self, project_id: int, trace_ids: Sequence[bytes]
+    ) -> dict[bytes, list[TraceFeedback]]:
+        """What each of these traces was given, by name."""
+        rows = await self.database.fetch(
+            _OF_TRACES, project_id, list(trace_ids), 20 * len(trace_ids), timeout_s=READ_TIMEOUT_S
+        )
+        by_trace: dict[bytes, list[TraceFeedback]] = {}
+        for row in rows:
+            given = TraceFeedback(row["name"], row["entries"], row["mean"], row["category"])
+            by_trace.setdefault(row["trace_id"], []).append(given)
+        return by_trace
+
+    async def by_day(
+        self, project_id: int, names: Sequence[str], low: datetime
+    ) -> dict[str, list[tuple[datetime, float]]]:
+        """The mean of each name's numbers on each day, in UTC, that has one."""
+        rows = await self.database.fetch(_BY_DAY, project_id, list(names), low, timeout_s=READ_TIMEOUT_S)
+        days: dict[str, list[tuple[datetime, float]]] = {}
+        for row in rows:
+            days.setdefault(row["name"], []).append((row["day"], row["mean"]))
+        return days
+
+    async def written(self, project_id: int, low: datetime, limit: int) -> list[FeedbackRow]:
+        """Entries with a text, the newest first."""
+        rows = await self.database.fetch(_WRITTEN, project_id, low, limit, timeout_s=READ_TIMEOUT_S)
+        return [_row(row) for row in rows]
+
+    async def names(
+        self, project_id: int, low: datetime | None = None, high: datetime | None = None
+    ) -> list[NameSums]:
+        """All names of the project, those with most entries in the range first."""
+        rows = await self.database.fetch(_SUMS, project_id, low, high, timeout_s=READ_TIMEOUT_S)
+        return [
+            NameSums(
+                name=row["name"],
+                entries=row["entries"],
+                numbers=row["numbers"],
+                mean=row["mean"],
+                spread=row["spread"],
+                low=row["low"],
+                high=row["high"],
+                better=row["better"] or guessed_better(row["name"]),
+                is_set=row["better"] is not None,
+                categories=dict(zip(row["categories"] or (), row["counts"] or (), strict=True)),
+            )
+            for row in rows
+        ]
+
+
+def _row(row: Any) -> FeedbackRow:
+    return FeedbackRow(**dict(row.items()))

@@ -1,0 +1,187 @@
+"""Entries of feedback, written with the firings that show them among all classifiers'.
+
+Owns the tables `feedback` and `feedback_name`, and the rows of `classifier_event` whose `classifier_id`
+begins with `feedback.`. An entry is `(project, source, id)`: one that comes again takes the place of the
+first. Its trace need not be there. Retention takes entries away with their trace.
+
+Ordering: names are written before entries and both in one order, so that two writers cannot deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from svc.domain.feedback import MOST_NAMES, PREFIX, Better, Feedback, FeedbackSource
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+
+#: A name's row is written anew for its time alone so seldom, for all who give feedback meet in it.
+_NAME_SEEN: Final = "interval '1 minute'"
+
+# The new range of each name that the project has, and new names while there is room. A name that is not
+# written has nothing new, or has no room: the caller asks which.
+_NAMES: Final = f"""
+insert into feedback_name as n (project_id, name, low, high, first_at, last_at)
+select $1, new.name, new.low, new.high, $5, $5
+from unnest($2::text[], $3::float8[], $4::float8[]) with ordinality as new (name, low, high, place)
+where exists (select from feedback_name known where known.project_id = $1 and known.name = new.name)
+   or (select count(*) from feedback_name where project_id = $1) + new.place <= {MOST_NAMES}
+on conflict (project_id, name) do update
+set low = least(n.low, excluded.low), high = greatest(n.high, excluded.high), last_at = excluded.last_at
+where n.last_at < excluded.last_at - {_NAME_SEEN}
+   or least(n.low, excluded.low) is distinct from n.low
+   or greatest(n.high, excluded.high) is distinct from n.high
+"""
+
+_ENTRIES: Final = """
+insert into feedback as f (project_id, source, id, name, trace_id, span_id, session_id, number, category,
+    text, author, judged_at, firing_id, created_at)
+select $1, new.source, new.id, new.name, new.trace_id, new.span_id, new.session_id, new.number, new.category,
+    new.text, new.author, coalesce(new.judged_at, $14), new.firing_id, $14
+from unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::float8[],
+    $9::text[], $10::text[], $11::text[], $12::timestamptz[],
+    $13::uuid[]) as new (source, id, name, trace_id, span_id, session_id, number, category, text, author,
+    judged_at, firing_id)
+on conflict (project_id, source, id) do update
+set name = excluded.name, trace_id = excluded.trace_id, span_id = excluded.span_id,
+    session_id = excluded.session_id, number = excluded.number, category = excluded.category,
+    text = excluded.text, author = excluded.author, judged_at = excluded.judged_at
+where (f.name, f.trace_id, f.span_id, f.session_id, f.number, f.category, f.text, f.author)
+    is distinct from (excluded.name, excluded.trace_id, excluded.span_id, excluded.session_id,
+    excluded.number, excluded.category, excluded.text, excluded.author)
+"""
+
+# One firing an entry; it keeps the time at which the entry first came.
+_FIRINGS: Final = """
+insert into classifier_event as e (project_id, id, classifier_id, severity, confidence, subject_kind,
+    subject_session_id, subject_trace_id, subject_span_id, summary, created_at)
+select $1, new.id, new.classifier, 'low', 'high', new.kind, new.session_id, new.trace_id, new.span_id,
+    new.summary, $9
+from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::text[])
+    as new (id, classifier, kind, session_id, trace_id, span_id, summary)
+on conflict (project_id, id) do update
+set classifier_id = excluded.classifier_id, subject_kind = excluded.subject_kind,
+    subject_session_id = excluded.subject_session_id, subject_trace_id = excluded.subject_trace_id,
+    subject_span_id = excluded.subject_span_id, summary = excluded.summary
+where (e.classifier_id, e.subject_kind, e.subject_session_id, e.subject_trace_id, e.subject_span_id,
+    e.summary) is distinct from (excluded.classifier_id, excluded.subject_kind, excluded.subject_session_id,
+    excluded.subject_trace_id, excluded.subject_span_id, excluded.summary)
+"""
+
+
+async def write_feedback(
+    connection: Connection, project_id: int, entries: Iterable[Feedback], now: datetime
+) -> frozenset[str]:
+    """Keep entries, in the caller's transaction. Returns the names that the project has no room for: their
+    entries are not kept.
+    """
+    newest = {(entry.source, entry.id): entry for entry in entries}
+    if not newest:
+        return frozenset()
+    without_room = await _write_names(connection, project_id, newest.values(), now)
+    kept = [entry for _, entry in sorted(newest.items()) if entry.name not in without_room]
+    if kept:
+        await _write_entries(connection, project_id, kept, now)
+    return without_room
+
+
+async def _write_names(
+    connection: Connection, project_id: int, entries: Collection[Feedback], now: datetime
+) -> frozenset[str]:
+    ranges: dict[str, tuple[float | None, float | None]] = {}
+    for name in sorted({entry.name for entry in entries}):
+        numbers = [entry.number for entry in entries if entry.name == name and entry.number is not None]
+        ranges[name] = (min(numbers, default=None), max(numbers, default=None))
+    lows, highs = [low for low, _ in ranges.values()], [high for _, high in ranges.values()]
+    await connection.execute(_NAMES, project_id, list(ranges), lows, highs, now)
+    # Those of the names that are there now.
+    rows = await connection.fetch(
+        "select name from feedback_name where project_id = $1 and name = any($2::text[])",
+        project_id,
+        list(ranges),
+    )
+    return frozenset(ranges) - {row["name"] for row in rows}
+
+
+async def _write_entries(
+    connection: Connection, project_id: int, entries: Sequence[Feedback], now: datetime
+) -> None:
+    await connection.execute(
+        _ENTRIES,
+        project_id,
+        [entry.source for entry in entries],
+        [entry.id for entry in entries],
+        [entry.name for entry in entries],
+        [entry.trace_id for entry in entries],
+        [entry.span_id for entry in entries],
+        [entry.session_id for entry in entries],
+        [entry.number for entry in entries],
+        [entry.category for entry in entries],
+        [entry.text for entry in entries],
+        [entry.author for entry in entries],
+        [entry.judged_at for entry in entries],
+        [entry.firing_id for entry in entries],
+        now,
+    )
+    await connection.execute(
+        _FIRINGS,
+        project_id,
+        [entry.firing_id for entry in entries],
+        [PREFIX + entry.name for entry in entries],
+        [entry.subject_kind for entry in entries],
+        [entry.session_id for entry in entries],
+        [entry.trace_id for entry in entries],
+        [entry.span_id for entry in entries],
+        [entry.summary for entry in entries],
+        now,
+    )
+
+
+@attrs.define(eq=False)
+class FeedbackStore:
+    """Raises `Outage`."""
+
+    database: Database
+
+    async def keep(self, project_id: int, entries: Sequence[Feedback], now: datetime) -> frozenset[str]:
+        """Keep entries in one transaction. Returns the names that the project has no room for."""
+        return await self.database.run(
+            lambda connection: write_feedback(connection, project_id, entries, now)
+        )
+
+    async def drop(self, project_id: int, source: FeedbackSource, id_: str) -> bool:
+        """Take one entry away. Whether it was there."""
+
+        async def work(connection: Connection) -> bool:
+            # The entry.
+            row = await connection.fetchrow(
+                "delete from feedback where project_id = $1 and source = $2 and id = $3 returning firing_id",
+                project_id,
+                source,
+                id_,
+            )
+            if row is not None:
+                await connection.execute(
+                    "delete from classifier_event where project_id = $1 and id = $2",
+                    project_id,
+                    row["firing_id"],
+                )
+            return row is not None
+
+        return await self.database.run(work)
+
+    async def set_better(self, project_id: int, name: str, better: Better | None) -> bool:
+        """Say which end of a name's numbers is the good one; None leaves that to the name. Whether there is
+        such a name.
+        """
+        rows = await self.database.fetch(
+            "update feedback_name set better = $3 where project_id = $1 and name = $2 returning name",
+            project_id,
+            name,
+            better,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return bool(rows)

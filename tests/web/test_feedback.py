@@ -1,0 +1,171 @@
+"""Feedback on pages: given by thumbs and notes, shown beside what it is about, asked for in lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from svc.domain.feedback import checked
+from svc.runtime.clock import now
+from svc.store.feedback.writing import FeedbackStore
+from svc.store.postgres.database import Database
+from tests.front.people import Replica, replica
+from tests.store.spans.test_writing import NOW, PROJECT, Clock, rows, store_of
+from tests.web.one_trace import failing, trace_id
+from tests.web.test_trace import at, settle
+from tests.web.visitor import BASE, Visitor
+
+TRACE = trace_id("healthy").hex()
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        clock = Clock()
+        clock.now = now()
+        for story in (failing(), failing("healthy", broken=False)):
+            await store_of(store, clock).write(rows(*story, resource={"service.name": "shop"}))
+        await settle(store)
+        yield found
+
+
+async def judged(store: Database, story: str = "healthy", **fields: Any) -> None:
+    entry = checked(**({"source": "api", "name": "relevance", "trace_id": trace_id(story)} | fields))
+    assert not await FeedbackStore(store).keep(PROJECT, [entry], NOW)
+
+
+async def test_a_thumb_is_kept_shown_and_turned_round(owner: Visitor) -> None:
+    for number, verdict in (("1", "yes"), ("0", "no")):
+        given = await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "number": number})
+        assert (given.status, given.location) == (303, f"{BASE}/traces/{TRACE}")
+        page = (await owner.get(at("healthy"))).text
+        assert re.findall(r"<li><b>helpful</b> (\w+)", page) == [verdict]
+        assert re.findall(r'value="(\d)" aria-pressed="true"', page) == [number]
+
+
+async def test_a_form_leads_back_to_where_it_was_sent_from(owner: Visitor) -> None:
+    conversation = f"{BASE}/traces/{TRACE}?view=conversation"
+    for referer, location in (
+        (f"http://localhost{conversation}", conversation),
+        ("http://elsewhere.example/orgs", f"{BASE}/traces/{TRACE}"),
+        (f"http://elsewhere.example{BASE}/sessions", f"{BASE}/sessions"),
+    ):
+        given = await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "number": "1"}, referer=referer)
+        assert given.location == location
+
+
+async def test_a_note_is_signed_shown_as_text_and_removed(owner: Visitor) -> None:
+    await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "text": "<b>Look</b> at\nstep 3"})
+    page = (await owner.get(at("healthy"))).text
+    assert "&lt;b&gt;Look&lt;/b&gt; at\nstep 3" in page
+    assert "owner@example.org" in page
+    (entry,) = re.findall(r'name="id" value="(\w+)"', page)
+    await owner.post(f"{BASE}/feedback/forget", {"source": "page", "id": entry})
+    assert "Look" not in (await owner.get(at("healthy"))).text
+
+
+async def test_an_empty_note_is_refused(owner: Visitor) -> None:
+    refused = await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "text": " "})
+    assert refused.status == 400
+    assert "a number, a category or a text" in refused.text
+
+
+async def test_what_is_said_of_a_span_stands_on_its_panel_and_on_its_trace(
+    owner: Visitor, store: Database
+) -> None:
+    await judged(store, span_id=(2).to_bytes(8, "big"), number=0.25, category="poor", text="Beside the point")
+    panel = (await owner.get(f"{at('healthy')}/spans/{2:016x}")).text
+    assert "<b>relevance</b> 0.25, poor" in panel
+    assert "Beside the point" in panel
+    other = (await owner.get(f"{at('healthy')}/spans/{1:016x}")).text
+    assert "relevance" not in other
+    page = (await owner.get(at("healthy"))).text
+    assert f'span={2:016x}">on a span</a>' in page
+
+
+async def test_many_entries_fold(owner: Visitor, store: Database) -> None:
+    for number in range(8):
+        await judged(store, id=str(number), number=float(number))
+    page = (await owner.get(at("healthy"))).text
+    assert "<summary>5 more entries</summary>" in page
+
+
+async def test_who_may_only_look_sees_entries_and_no_form(
+    here: Replica, owner: Visitor, store: Database
+) -> None:
+    await judged(store, number=1.0)
+    assert 'class="row thumbs"' in (await owner.get(at("healthy"))).text
+    invited = here.browser(cookie=owner.cookies["svc_session"])
+    viewer_browser = await here.member("viewer@example.org", "viewer", invited)
+    viewer = Visitor.of(here)
+    viewer.cookies["svc_session"] = viewer_browser.cookie or ""
+    page = (await viewer.get(at("healthy"))).text
+    assert "<b>relevance</b> 1" in page
+    assert 'class="row thumbs"' not in page
+    assert "Remove" not in page
+
+
+@pytest.mark.parametrize(
+    ("bar", "names"),
+    [
+        ("feedback:relevance", ["failing", "healthy"]),
+        ("feedback:relevance<0.5", ["failing"]),
+        ("feedback:relevance>=0.75", ["healthy"]),
+        ("feedback:tone=rude", ["failing"]),
+        ("-feedback:relevance<0.5 status:ok", ["healthy"]),
+        ("feedback:nothing", []),
+    ],
+)
+async def test_a_list_is_narrowed_to_feedback(
+    owner: Visitor, store: Database, bar: str, names: list[str]
+) -> None:
+    await judged(store, "healthy", number=0.75)
+    await judged(store, "failing", number=0.25)
+    await judged(store, "failing", name="tone", category="rude")
+    listed = (await owner.get(f"{BASE}/traces?range=24h&q={bar.replace(' ', '+')}")).text
+    shown = set(re.findall(r'data-id="(\w{32})"', listed))
+    assert {trace_id(name).hex() for name in names} == shown & {
+        trace_id(name).hex() for name in ("failing", "healthy")
+    }
+
+
+async def test_a_bar_that_compares_with_no_number_says_so(owner: Visitor) -> None:
+    page = (await owner.get(f"{BASE}/traces?range=24h&q=feedback:tone<rude")).text
+    assert "Feedback is compared with a number" in page
+
+
+async def test_feedback_is_a_facet_and_a_column(owner: Visitor, store: Database) -> None:
+    await judged(store, number=0.75)
+    assert 'data-value="feedback:relevance"' in (await owner.get(f"{BASE}/traces/facets?range=24h")).text
+    await owner.post(f"{BASE}/traces/columns", {"name": "on", "feedback": "on"})
+    assert "relevance 0.75</td>" in (await owner.get(f"{BASE}/traces?range=24h")).text
+
+
+async def test_a_session_is_judged_by_itself(owner: Visitor) -> None:
+    page = (await owner.get(f"{BASE}/sessions")).text
+    (session,) = set(re.findall(rf'{BASE}/session\?id=([^"&]+)', page))
+    await owner.post(f"{BASE}/feedback", {"session_id": session, "number": "1"})
+    assert "<b>helpful</b> yes" in (await owner.get(f"{BASE}/session?id={session}")).text
+
+
+async def test_the_page_tells_what_each_name_says_and_what_was_written(
+    owner: Visitor, store: Database
+) -> None:
+    empty = await owner.get(f"{BASE}/feedback")
+    assert "Nobody has given feedback yet" in empty.text
+    assert "/v1/feedback" in empty.text
+    for number in range(4):
+        thumb, star = {"number": float(number > 0)}, {"number": float(number), "category": "x"}
+        await judged(store, id=f"h{number}", name="helpful", judged_at=now(), **thumb)
+        await judged(store, id=f"s{number}", name="stars", judged_at=now(), **star)
+    await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "text": "<i>See</i> step 3"})
+    page = (await owner.get(f"{BASE}/feedback")).text
+    assert "75 % of 4 thumbs say helpful" in page
+    assert re.search(r'>stars</a></th><td class="num">4</td><td class="num">1.5</td>', page)
+    assert "&lt;i&gt;See&lt;/i&gt; step 3" in page
+    await owner.post(f"{BASE}/feedback/better", {"name": "stars", "better": "lower"})
+    assert "higher instead" in (await owner.get(f"{BASE}/feedback")).text
+    assert (await owner.get(f"{BASE}/feedback?range=2d")).status == 400
