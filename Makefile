@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect bench-judge soak chaos hostile image release format clean
+.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect bench-judge soak chaos hostile image release docs format clean
 
 # Serves at once. Where a C compiler is at hand, modules of the hot path are compiled beside it, which the running
 # service takes up.
@@ -110,9 +110,14 @@ image:
 	docker build -f deploy/Dockerfile --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) -t trace-svc -t trace-svc:$(subst +,-,$(VERSION)) .
 
-# What a release consists of, from the present commit, in dist/.
-release: .venv/.dev
-	$(BIN)/python deploy/release.py dist
+# What a release consists of, from the present commit, which has a tag, in dist/. ANY_COMMIT=yes builds any commit, KEY
+# signs the checksums (a key of SSH).
+release: .venv/.release
+	$(BIN)/python deploy/release.py $(if $(ANY_COMMIT),--any-commit) $(if $(KEY),--key $(KEY)) dist
+
+# The documentation as a site, for any web server: build/docs.
+docs: .venv/.dev
+	$(BIN)/python deploy/site/build.py build/docs
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.bench.soak
@@ -139,3 +144,7 @@ clean:
 .venv/.dev: pyproject.toml constraints.txt setup.py
 	@deploy/install.sh $(PYTHON) ".[dev]"
 	@touch $@ .venv/.run
+
+.venv/.release: .venv/.dev
+	@SVC_COMPILED_MODULES=false deploy/install.sh $(PYTHON) ".[dev,release]"
+	@touch $@

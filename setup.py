@@ -6,6 +6,7 @@ none and makes a wheel for every system.
 
 import os
 import sys
+from email.parser import HeaderParser
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -15,9 +16,11 @@ from setuptools.errors import CompileError
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from protocol.compiled import MODULES, SWITCH, sources, twin  # noqa: E402
+from protocol.compiled import MODULES, SUFFIX, SWITCH, sources, twin  # noqa: E402
 from protocol.release import BUILD_VERSION, UPCOMING, described  # noqa: E402
 
+#: As setuptools itself reads it.
+TARGET_SUFFIX = "SETUPTOOLS_EXT_SUFFIX"
 #: Types in annotations are not types of C: what mypy calls `float` may be an int.
 DIRECTIVES = {"language_level": 3, "annotation_typing": False, "embedsignature": False}
 
@@ -30,7 +33,8 @@ class Twins(build_ext):
         self.parallel = os.cpu_count()
 
     def get_ext_filename(self, fullname: str) -> str:
-        return os.path.join("protocol", "compiled", twin(fullname))
+        # The suffix is another one where another machine is compiled for (deploy/wheels.py).
+        return os.path.join("protocol", "compiled", twin(fullname, os.environ.get(TARGET_SUFFIX) or SUFFIX))
 
     def get_ext_fullpath(self, ext_name: str) -> str:
         return os.path.join(HERE if self.inplace else self.build_lib, self.get_ext_filename(ext_name))
@@ -76,9 +80,16 @@ class Twins(build_ext):
 LEVEL = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O2"]
 SAME = {"extra_compile_args": ["-g0", *LEVEL, "-w"], "extra_link_args": ["-Wl,--strip-all"]}
 
+
+def packed() -> str | None:
+    """The version of a source archive, which lies beside what it was made of."""
+    path = HERE / "PKG-INFO"
+    return HeaderParser().parsestr(path.read_text(encoding="utf-8"))["Version"] if path.exists() else None
+
+
 wanted = os.environ.get(SWITCH, "") != "false"
 setup(
-    version=os.environ.get(BUILD_VERSION) or described(HERE) or f"{UPCOMING}.dev0",
+    version=os.environ.get(BUILD_VERSION) or packed() or described(HERE) or f"{UPCOMING}.dev0",
     cmdclass={"build_ext": Twins},
     ext_modules=[Extension(name, [], optional=True, **SAME) for name in MODULES] if wanted else [],
 )

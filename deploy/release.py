@@ -1,9 +1,10 @@
 """Makes what a release consists of, into `dist/`: `make release`.
 
-A wheel for every system, one with compiled modules for the system and the Python at hand, a bill of materials
-(CycloneDX) of what they install at the versions of constraints.txt, and the checksums of all. Anybody who has
-the same commit builds the first to the byte, with the same compiler and Python the second too. Built from the
-commit, never from the working tree. Uploads nothing.
+A source archive, a wheel for every system, wheels with compiled modules for each Python and machine that can
+be compiled for here (`deploy/wheels.py`), the versions that were tested, a bill of materials
+(`deploy/bill.py`), the provenance of all that (SLSA), and the checksums, signed where a key is named. Anybody
+who has the same commit builds the archive and the universal wheel to the byte, and the others too with the
+same compiler and Pythons. Built from the commit, never from the working tree. Uploads nothing.
 """
 
 from __future__ import annotations
@@ -11,192 +12,157 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
-import tomllib
-import uuid
-import zipfile
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from io import BytesIO
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+import attrs
+from bill import write_bill
+from wheels import Target, compiled_wheel, compiler, interpreters, source_archive, targets, universal_wheel
 
-from protocol.release import BUILD_VERSION, described
+from protocol.release import described
 
 ROOT = Path(__file__).parent.parent
 TAGGED = re.compile(r"20\d\d\.([1-9]|1[0-2])\.(0|[1-9]\d*)")
+#: What a signature is for: one of ours is no signature of anything else.
+NAMESPACE = "trace-svc-release"
+MADE = ("trace_svc-*", "trace-svc-*", "SHA256SUMS", "SHA256SUMS.sig", "constraints.txt")
+
+
+@attrs.frozen
+class Source:
+    """The commit that a release is made of."""
+
+    commit: str
+    version: str
+    made_at_s: int
+
+    @property
+    def made_at(self) -> datetime:
+        """When it was committed."""
+        return datetime.fromtimestamp(self.made_at_s, UTC)
 
 
 def git(*arguments: str) -> bytes:
-    """What git says."""
+    """What git prints."""
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout
 
 
-def unpacked(commit: str, folder: Path) -> None:
-    """The files of a commit, with the permissions that it gives them."""
-    with tarfile.open(fileobj=BytesIO(git("archive", "--format=tar", commit))) as archive:
-        archive.extractall(folder, filter="data")
-    for path in folder.rglob("*"):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-
-
-def wheel(commit: str, version: str, dist: Path, *, isolated: bool, compiled: bool) -> Path:
-    """Build a wheel of a commit, which is a version. Its times are the commit's."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-release-") as name:
-        unpacked(commit, Path(name))
-        env = {
-            **os.environ,
-            "SOURCE_DATE_EPOCH": git("show", "-s", "--format=%ct", commit).decode().strip(),
-            "PYTHONHASHSEED": "0",
-            "PYTHONPATH": "",
-            BUILD_VERSION: version,
-            "SVC_COMPILED_MODULES": "true" if compiled else "false",
-            "PIP_CONSTRAINT": str(Path(name) / "constraints.txt"),
-        }
-        before = set(dist.glob("*.whl"))
-        options = [] if isolated else ["--no-build-isolation"]
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"),
-                *("--no-deps", *options, "--wheel-dir", str(dist.resolve()), "."),
-            ],
-            cwd=name,
-            env=env,
-            check=True,
-        )
-    found = set(dist.glob("*.whl")) - before
-    assert len(found) == 1, f"{dist} held a wheel of this version already"
-    return found.pop()
-
-
-def closure(requirements: list[str]) -> dict[str, Distribution]:
-    """What these requirements install here, by name, with all that they need in turn."""
-    found: dict[str, Distribution] = {}
-    waiting = [(Requirement(text), "") for text in requirements]
-    while waiting:
-        wanted, extra = waiting.pop()
-        name = canonicalize_name(wanted.name)
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
-            continue
-        if name not in found:
-            try:
-                found[name] = distribution(name)
-            except PackageNotFoundError:
-                raise SystemExit(f"{name} is not installed here; run `make release` again") from None
-        for text in found[name].requires or []:
-            if (
-                canonicalize_name(Requirement(text).name) not in found
-                or Requirement(text).extras - wanted.extras
-            ):
-                waiting += [(Requirement(text), one) for one in ("", *sorted(wanted.extras))]
-    return found
-
-
-def bill(version: str, commit: str, made_at: datetime, extras: Sequence[str] = ()) -> dict[str, object]:
-    """The bill of materials, in the form of CycloneDX 1.6; `extras` are installed beside what is needed."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [part for extra in extras for part in project["optional-dependencies"][extra]]
-    parts = closure(project["dependencies"] + wanted)
-    components = [
-        {
-            "type": "library",
-            "bom-ref": f"pkg:pypi/{name}@{part.version}",
-            "name": name,
-            "version": part.version,
-            "purl": f"pkg:pypi/{name}@{part.version}",
-            **licence(part),
-        }
-        for name, part in sorted(parts.items())
-    ]
-    own = f"pkg:pypi/trace-svc@{version}"
-    return {
-        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, own + commit)}",
-        "version": 1,
-        "metadata": {
-            "timestamp": made_at.isoformat().replace("+00:00", "Z"),
-            "component": {
-                "type": "application",
-                "bom-ref": own,
-                "name": "trace-svc",
-                "version": version,
-                "purl": own,
-                "licenses": [{"license": {"id": "Apache-2.0"}}],
-            },
-        },
-        "components": components,
-        "dependencies": [{"ref": own, "dependsOn": [part["bom-ref"] for part in components]}],
-    }
-
-
-def licence(part: Distribution) -> dict[str, object]:
-    """What a distribution says of its licence, nothing where it does not."""
-    told = part.metadata.json.get("license_expression")
-    if told:
-        return {"licenses": [{"expression": told}]}
-    named = [
-        line.rpartition(" :: ")[2]
-        for line in part.metadata.get_all("Classifier") or []
-        if line.startswith("License :: ")
-    ]
-    return {"licenses": [{"license": {"name": name}} for name in named]} if named else {}
-
-
-def write_bill(path: Path, version: str, commit: str, made_at: datetime, extras: Sequence[str] = ()) -> None:
-    """Write the bill of materials of what is installed here."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(bill(version, commit, made_at, extras), indent=1) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    """Write the three into the folder, or with `--bill` the bill of this installation alone."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bill", type=Path, metavar="FILE", help="only this, without git: for the image")
-    parser.add_argument("--version", default="unreleased", help="with --bill")
-    parser.add_argument("--extra", action="append", default=[], help="with --bill: installed as well")
-    parser.add_argument("dist", type=Path, nargs="?", default=ROOT / "dist")
-    parser.add_argument("--commit", default="HEAD")
-    parser.add_argument("--no-isolation", action="store_true", help="build with what is installed here")
-    arguments = parser.parse_args()
-    if arguments.bill is not None:
-        at = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
-        write_bill(arguments.bill, arguments.version, arguments.commit, at, arguments.extra)
-        return
-    dist: Path = arguments.dist
-    commit = git("rev-parse", arguments.commit).decode().strip()
+def source(name: str, *, any_commit: bool) -> Source:
+    """The commit of this name. Exits where it is no release and none was wanted that is not."""
+    commit = git("rev-parse", name).decode().strip()
     version = described(ROOT, commit)
     if version is None:
         raise SystemExit("git cannot name this commit")
-    if not TAGGED.fullmatch(version):
-        print(f"this commit has no tag: what is built is {version}, and no release", file=sys.stderr)
+    if not any_commit:
+        if not TAGGED.fullmatch(version):
+            raise SystemExit(
+                f"this commit has no tag: it is {version}, and no release.\n"
+                "--any-commit builds it all the same (make release ANY_COMMIT=yes)."
+            )
+        if changed := git("status", "--porcelain", "--untracked-files=no").decode():
+            raise SystemExit(f"commit these, or they are in no release:\n{changed.rstrip()}")
+    return Source(commit, version, int(git("show", "-s", "--format=%ct", commit)))
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def pinned(name: str) -> str:
+    """The version of a package in constraints.txt, which the isolated builds keep to."""
+    match = re.search(rf"(?mi)^{name}==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    assert match is not None, name
+    return match[1]
+
+
+def provenance(made_of: Source, parts: list[Path], compiled_for: list[Target]) -> dict[str, object]:
+    """What was made, of what, and by which tools: an in-toto statement with a predicate of SLSA."""
+    tools = {
+        "python": platform.python_version(),
+        "pip": installed_version("pip"),
+        "build": installed_version("build"),
+        "setuptools": pinned("setuptools"),
+        "cython": pinned("Cython"),
+        **({"compiler": compiler(compiled_for[0])} if compiled_for else {}),
+    }
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": part.name, "digest": {"sha256": digest(part)}} for part in parts],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "urn:trace-svc:make-release:1",
+                "externalParameters": {"version": made_of.version},
+                "internalParameters": {"compiledFor": [target.name for target in compiled_for]},
+                "resolvedDependencies": [
+                    {"name": "source", "digest": {"gitCommit": made_of.commit}},
+                    *(
+                        {"name": name, "annotations": {"version": version}}
+                        for name, version in sorted(tools.items())
+                    ),
+                ],
+            },
+            "runDetails": {
+                "builder": {"id": "urn:trace-svc:make-release", "version": tools},
+                "metadata": {"startedOn": made_of.made_at.isoformat().replace("+00:00", "Z")},
+            },
+        },
+    }
+
+
+def signed(sums: Path, key: Path) -> None:
+    """Sign the checksums with a key of SSH, which may lie in an agent or in hardware."""
+    words = ["ssh-keygen", "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(key), str(sums)]
+    subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+
+
+def main() -> None:
+    """Write all of it into the folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dist", type=Path, nargs="?", default=ROOT / "dist")
+    parser.add_argument("--commit", default="HEAD")
+    parser.add_argument("--any-commit", action="store_true", help="one without a tag as well: a dev version")
+    parser.add_argument("--python", action="append", default=[], help="compile for these only, by path")
+    parser.add_argument("--key", type=Path, help="of SSH, signs the checksums; a public key asks the agent")
+    arguments = parser.parse_args()
+    made_of = source(arguments.commit, any_commit=arguments.any_commit)
+    dist: Path = arguments.dist.resolve()
     dist.mkdir(parents=True, exist_ok=True)
-    for old in [*dist.glob("trace_svc-*.whl"), *dist.glob("trace-svc-*.cdx.json"), *dist.glob("SHA256SUMS")]:
+    for old in {path for pattern in MADE for path in dist.glob(pattern)}:
         old.unlink()
-    made_at = datetime.fromtimestamp(int(git("show", "-s", "--format=%ct", commit)), UTC)
-    isolated = not arguments.no_isolation
-    parts = [wheel(commit, version, dist, isolated=isolated, compiled=False)]
-    compiled = wheel(commit, version, dist, isolated=isolated, compiled=True)
-    if any(name.endswith(".so") for name in zipfile.ZipFile(compiled).namelist()):
-        parts.append(compiled)
-    else:
-        compiled.unlink()
-        print("nothing could be compiled here: one wheel, for every system", file=sys.stderr)
+    version, made_at_s = made_of.version, made_of.made_at_s
+    archive = source_archive(git("archive", "--format=tar", made_of.commit), version, made_at_s, dist)
+    print(archive.name, flush=True)
+    parts = [archive, universal_wheel(archive, version, made_at_s, dist)]
+    print(parts[-1].name, flush=True)
+    compiled_for = []
+    for target in targets(list(interpreters(arguments.python))):
+        wheel = compiled_wheel(archive, target, version, made_at_s, dist)
+        if wheel is None:
+            print(f"nothing could be compiled for {target.name}", file=sys.stderr)
+            continue
+        compiled_for.append(target)
+        parts.append(wheel)
+        print(wheel.name, flush=True)
+    parts.append(Path(shutil.copyfile(ROOT / "constraints.txt", dist / "constraints.txt")))
     parts.append(dist / f"trace-svc-{version}.cdx.json")
-    write_bill(parts[-1], version, commit, made_at)
-    sums = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
-    (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
-    print("".join(sums), end="")
+    write_bill(parts[-1], version, made_of.commit, made_of.made_at)
+    statement = dist / f"trace-svc-{version}.intoto.json"
+    origin = provenance(made_of, parts, compiled_for)
+    statement.write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+    parts.append(statement)
+    sums = dist / "SHA256SUMS"
+    sums.write_text("".join(f"{digest(part)}  {part.name}\n" for part in parts), encoding="utf-8")
+    if arguments.key is not None:
+        signed(sums, arguments.key)
+    print(f"{len(parts)} files with their checksums{' and a signature' if arguments.key else ''} in {dist}")
 
 
 if __name__ == "__main__":

@@ -230,6 +230,7 @@ async def _open_listeners(service: Service, server_nursery: trio.Nursery, front:
         partial(serve_http, door, config, mode="asgi", shutdown_trigger=trio.sleep_forever)
     )
     url = binds[0].removesuffix("/") if tls is None else f"https://{settings.site_domain}"
+    url += settings.base_path
     return Ready(url, grpc_port, await _first_keys(service.store), await _owner_url(service, url))
 
 

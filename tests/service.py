@@ -101,7 +101,7 @@ class Service:
     @property
     def port(self) -> int:
         """The HTTP port."""
-        return int(self.url.rpartition(":")[2])
+        return int(re.split("[:/]", self.url)[4])
 
     def ask(self, route: str, body: dict[str, Any], key: str | None = None) -> Any:
         """The data of a query; fails on any refusal."""
@@ -186,13 +186,15 @@ def running(
     upgrades: bool = False,
     code: Path | None = None,
     cwd: Path | None = None,
+    program: Path | str = TRACE_SVC,
     **settings: str,
 ) -> Iterator[Service]:
     """A service on a data folder, started in `cwd`. Fails when it logged an ERROR unannounced.
 
     A folder that is not there becomes a copy of one that was made once in this run, with the keys of its
     first start; `first` leaves it to the service. It has one decoder process unless told otherwise. `code` is
-    a folder with the code of another release, and who `upgrades` finds the data of another one.
+    a folder with the code of another release, `program` another installation's, and who `upgrades` finds the
+    data of another one.
     """
     # What a bench measures lies on the disk, as an installation does.
     with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=None if first else in_memory()) as fresh:
@@ -208,6 +210,7 @@ def running(
             upgrades=upgrades,
             code=code,
             cwd=cwd,
+            program=str(program),
         ) as service:
             yield service
 
@@ -265,6 +268,7 @@ def _started(
     upgrades: bool = False,
     code: Path | None = None,
     cwd: Path | None = None,
+    program: str = TRACE_SVC,
 ) -> Iterator[Service]:
     log = beside / "service.log"
     grpc_port = free_port()
@@ -283,7 +287,7 @@ def _started(
     with log.open("w") as sink:
         # Its children find their code where it runs.
         process = subprocess.Popen(
-            [TRACE_SVC, "serve"], env=env, cwd=cwd or code, stdout=subprocess.PIPE, stderr=sink, text=True
+            [program, "serve"], env=env, cwd=cwd or code, stdout=subprocess.PIPE, stderr=sink, text=True
         )
     try:
         grpc = env["SVC_INGEST_OTLP_TRANSPORT"] != "HTTP"

@@ -43,7 +43,7 @@ SWITCH: Final = "SVC_COMPILED_MODULES"
 
 _FOLDER: Final = Path(__file__).parent
 _ROOT: Final = _FOLDER.parent.parent
-_SUFFIX: Final = EXTENSION_SUFFIXES[0]
+SUFFIX: Final = EXTENSION_SUFFIXES[0]
 _DIGEST_CHARS: Final = 16
 
 
@@ -55,10 +55,10 @@ def sources(name: str) -> list[Path]:
     return [text, types] if types.exists() else [text]
 
 
-def twin(name: str) -> str:
-    """The file name of the twin that is compiled from a module as it is now."""
+def twin(name: str, suffix: str = SUFFIX) -> str:
+    """The file name of the twin that is compiled from a module as it is now; `suffix` is that of a system."""
     digest = sha256(b"\0".join(path.read_bytes() for path in sources(name)))
-    return f"{name}-{digest.hexdigest()[:_DIGEST_CHARS]}{_SUFFIX}"
+    return f"{name}-{digest.hexdigest()[:_DIGEST_CHARS]}{suffix}"
 
 
 class _Twins(MetaPathFinder):
@@ -98,7 +98,7 @@ def use() -> None:
 
 def runs_compiled(module: ModuleType) -> bool:
     """Whether an imported module is the twin."""
-    return str(module.__file__).endswith(_SUFFIX)
+    return str(module.__file__).endswith(SUFFIX)
 
 
 def state() -> tuple[bool, str]:
@@ -111,6 +111,6 @@ def state() -> tuple[bool, str]:
         return True, f"compiled: {compiled} modules of the hot path"
     if compiled:
         return False, f"compiled in part: {compiled} of {len(MODULES)} modules, the others have changed since"
-    if any(_FOLDER.glob("*" + _SUFFIX)):
+    if any(_FOLDER.glob("*" + SUFFIX)):
         return False, "plain Python: what is compiled is of other sources, or does not run on this system"
     return False, "plain Python: nothing is compiled, which takes a C compiler at the installation"

@@ -32,6 +32,15 @@ def unknown_settings(env: Mapping[str, str]) -> list[tuple[str, str | None]]:
     ]
 
 
+#: What paths of the service begin with: under a sub-path that begins so, nobody could tell which is meant.
+OWN_SEGMENTS: Final = frozenset(
+    {
+        *(".well-known", "account", "actuator", "api", "auth", "favicon.ico", "invitation", "login"),
+        *("logout", "mcp", "openapi.json", "orgs", "signup", "static", "v1"),
+    }
+)
+
+
 def boot_refusals(settings: Settings) -> list[str]:
     """Why this combination of settings must not start, one sentence each; empty when it may."""
     refusals = []
@@ -57,6 +66,22 @@ def boot_refusals(settings: Settings) -> list[str]:
                 f"SVC_AUTH_FRONTEND_URL names {host!r}; it must name the host of SITE_DOMAIN, "
                 f"{settings.site_domain!r}"
             )
+    if settings.base_path and settings.base_path.split("/")[1] in OWN_SEGMENTS:
+        refusals.append(
+            f"SVC_BASE_PATH is {settings.base_path!r}; a path of the service itself begins so, "
+            "choose another first part"
+        )
+    if settings.auth_disabled and settings.site_domain is not None:
+        refusals.append(
+            "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
+        )
+    refusals += _sign_on_refusals(settings)
+    return refusals + _database_refusals(settings) + _broker_refusals(settings) + _tee_refusals(settings)
+
+
+def _sign_on_refusals(settings: Settings) -> list[str]:
+    """What the external identity provider needs."""
+    refusals = []
     sso = {
         "SSO_ISSUER_URL": settings.sso_issuer_url,
         "SSO_CLIENT_ID": settings.sso_client_id,
@@ -72,9 +97,10 @@ def boot_refusals(settings: Settings) -> list[str]:
         refusals.append(
             f"SVC_AUTH_PASSWORDS is false while {' and '.join(missing)} is unset: nobody could sign in"
         )
-    if settings.sso_redirect_uri is not None and urlsplit(settings.sso_redirect_uri).path != SSO_CALLBACK:
+    callback = settings.base_path + SSO_CALLBACK
+    if settings.sso_redirect_uri is not None and urlsplit(settings.sso_redirect_uri).path != callback:
         refusals.append(
-            f"SSO_REDIRECT_URI is {settings.sso_redirect_uri!r}; its path must be {SSO_CALLBACK}, where "
+            f"SSO_REDIRECT_URI is {settings.sso_redirect_uri!r}; its path must be {callback}, where "
             "browsers come back to"
         )
     if settings.sso_redirect_uri is not None and settings.site_domain is not None:
@@ -84,11 +110,7 @@ def boot_refusals(settings: Settings) -> list[str]:
                 f"SSO_REDIRECT_URI names {host!r}; it must name the host of SITE_DOMAIN, "
                 f"{settings.site_domain!r}"
             )
-    if settings.auth_disabled and settings.site_domain is not None:
-        refusals.append(
-            "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
-        )
-    return refusals + _database_refusals(settings) + _broker_refusals(settings) + _tee_refusals(settings)
+    return refusals
 
 
 def _database_refusals(settings: Settings) -> list[str]:

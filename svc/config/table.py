@@ -21,6 +21,7 @@ import environ
 
 from protocol.operator import OperatorError
 from svc.config.types import (
+    BASE_PATH,
     BIND,
     BOOLEAN,
     BROKERS,
@@ -517,6 +518,12 @@ class Settings:
 
     site_domain: str | None = setting(
         "SITE_DOMAIN", HOSTNAME, "", "Bare hostname of the public origin; unset serves plain HTTP only."
+    )
+    base_path: str = setting(
+        "SVC_BASE_PATH",
+        BASE_PATH,
+        "",
+        "Path under which a proxy shows the service, such as `/traces`; it may strip it or pass it on.",
     )
     tls_mode: str = setting(
         "TLS_MODE", one_of("acme", "owncert", "upstream"), "acme", "Where TLS ends when `SITE_DOMAIN` is set."

@@ -106,6 +106,12 @@ def _hostname(raw: str) -> str | None:
     return raw.lower()
 
 
+def _base_path(raw: str) -> str:
+    if raw and not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}", raw):
+        raise ValueError
+    return raw
+
+
 def _url(*schemes: str) -> Callable[[str], str]:
     def read(raw: str) -> str:
         parts = urlsplit(raw.removeprefix("jdbc:"))
@@ -175,6 +181,7 @@ SECONDS = Type("number", "a number of seconds, 0 to 86400", _seconds)
 PER_MONTH = Type("number", "a number from 0.01 to 1000", _a_month)
 BIND = Type("host:port", "host:port, such as 127.0.0.1:8000", _host_port)
 HOSTNAME = Type("hostname", "a bare hostname without scheme, port or path", _hostname)
+BASE_PATH = Type("text", "a path such as /traces, without a slash at its end", _base_path)
 WEB_URL = Type("URL", "an http or https URL", _optionally(_url("http", "https")))
 HEARTBEAT_URL = Type("URL", "an http or https URL", _url("http", "https"))
 DIRECTORY_URL = Type("URL", "an https URL", _url("https"))

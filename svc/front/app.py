@@ -118,7 +118,7 @@ class App:
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
         for method, answer_feedback in FeedbackDoor(self.keys, self.api.means).routes:
             app.add_url_rule("/v1/feedback", f"feedback {method}", answer_feedback, methods=[method])
-        described = document(self.api.routes)
+        described = document(self.api.routes, self.api.means.surroundings.base_path)
 
         async def openapi() -> Response:
             return Response(described, content_type="application/json")

@@ -40,13 +40,16 @@ class Assets:
     digest: str
 
     @classmethod
-    def read(cls, folder: Path = STATIC) -> Assets:
-        """Every file of the folder."""
+    def read(cls, folder: Path = STATIC, base_path: str = "") -> Assets:
+        """Every file of the folder, for a service under this path of its host."""
         files, digest = {}, blake2b(digest_size=8)
         for path in sorted(folder.rglob("*")):
             if path.suffix not in _TYPES:
                 continue
             body, name = path.read_bytes(), path.relative_to(folder).as_posix()
+            if path.suffix == ".json":
+                # Modules import each other by relative paths; what rules say of links are whole paths.
+                body = body.replace(b'"/orgs/', f'"{base_path}/orgs/'.encode())
             digest.update(name.encode() + b"\0" + body + b"\0")
             files[name] = Asset(body, gzip.compress(body, 9, mtime=0), _TYPES[path.suffix])
         return cls(files, digest.hexdigest())

@@ -131,9 +131,7 @@ async def _chart(visit: Visit, case: Mapping[str, Any], around: CaseAround, tone
 
 def _ticket(visit: Visit, view: CaseView) -> str:
     """The case in Markdown, for somebody else's tracker. Times are UTC."""
-    host = visit.call.headers.get("host", "localhost")
-    scheme = "https" if visit.call.client.secure else visit.call.client.scheme
-    base_url = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + visit.base
+    base_url = visit.origin + visit.base
     case = view.case
     lines = [f"## {case['reference']}: {case['title']}", "", case["basis"], ""]
     lines += [f"- {name}: {text}" for name, text in view.figures]

@@ -113,8 +113,7 @@ def _shares(values: Sequence[float | None]) -> list[float]:
 
 def as_calls(visit: Visit, explored: Explored, bounds: tuple[Any, Any]) -> list[tuple[str, str]]:
     """The same questions for curl."""
-    host = visit.call.headers.get("host", "localhost")
-    origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
+    origin = visit.origin
     instants = {"from": bounds[0].isoformat(), "to": bounds[1].isoformat()}
     shared: dict[str, Any] = {"dataset": explored.dataset.name, "range": instants}
     if explored.filters:

@@ -55,6 +55,14 @@ class Visit:
         return f"/orgs/{self.org.slug}/projects/{self.project.slug}"
 
     @property
+    def origin(self) -> str:
+        """How whoever made this request reaches the service, without a slash at its end."""
+        host = self.call.headers.get("host", "localhost")
+        scheme = "https" if self.call.client.secure else self.call.client.scheme
+        means = self.means
+        return (means.landing or f"{scheme}://{host}{means.surroundings.base_path}").rstrip("/")
+
+    @property
     def role(self) -> Role | None:
         """As what the caller belongs to the organization."""
         return self.call.role

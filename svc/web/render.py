@@ -7,6 +7,7 @@ Every expression is escaped, and characters that nobody sees show as marks. Secr
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -49,6 +50,11 @@ HEADERS: Final = {
     "referrer-policy": "same-origin",
     "x-frame-options": "DENY",
 }
+#: Attributes that hold paths of ours. Quotes of what others sent are escaped, so it holds no attribute.
+_LINK: Final = re.compile(
+    r"([ \n](?:href|src|action|formaction"
+    r'|data-(?:address|drawing|explain|lazy|lights|load|mint|more|not|pane|pulse|rail|views))=")/(?!/)'
+)
 #: Smaller bodies gain nothing.
 _COMPRESSED_BYTES: Final = 1024
 
@@ -101,8 +107,8 @@ def _environment(assets: Assets) -> Environment:
 class Renderer:
     """Makes responses. Templates are compiled once, in a thread: a page and its parts take 60 to 100 ms."""
 
-    def __init__(self, assets: Assets) -> None:
-        self.assets = assets
+    def __init__(self, assets: Assets, base_path: str = "") -> None:
+        self.assets, self._base_path = assets, base_path
         self._environment = _environment(assets)
         self._compiled: set[str] = set()
 
@@ -127,7 +133,8 @@ class Renderer:
 
     def html(self, template: str, context: Mapping[str, Any]) -> str:
         """A template with its context."""
-        return self._environment.get_template(template).render(context)
+        text = self._environment.get_template(template).render(context)
+        return _LINK.sub(rf"\1{self._base_path}/", text) if self._base_path else text
 
     async def shown(self, answer: Html, context: Mapping[str, Any], negotiation: Asked) -> Response:
         """A page, or 304 when the browser has it already."""
@@ -140,7 +147,9 @@ class Renderer:
         if answer.retry_after_s is not None:
             response.headers["retry-after"] = str(answer.retry_after_s)
         if not answer.part:
-            response.headers["speculation-rules"] = json.dumps(self.assets.url("speculation.json"))
+            response.headers["speculation-rules"] = json.dumps(
+                self._base_path + self.assets.url("speculation.json")
+            )
         return _with_cookies(response, answer.cookies)
 
     def sent(self, answer: Sent, negotiation: Asked) -> Response:

@@ -60,8 +60,7 @@ def as_call(
     no_fields = sorted(name for name in span_filters if name.startswith(PREFIX) and name not in own_fields)
     row_filters = {name: value for name, value in span_filters.items() if name not in no_fields}
     spans |= ({"filters": row_filters} if row_filters else {}) | ({"q": filters.text} if filters.text else {})
-    host = visit.call.headers.get("host", "localhost")
-    origin = visit.means.landing or f"{'https' if visit.call.client.secure else 'http'}://{host}"
+    origin = visit.origin
     return {
         "rest": f'curl -sS {origin}/v1/query/search \\\n  -H "Authorization: Bearer $QUERY_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(spans)}'",

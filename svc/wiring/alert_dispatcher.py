@@ -93,10 +93,10 @@ def public_origin(settings: Settings, port: int) -> str:
     """How people reach the pages, for links in messages."""
     if settings.frontend_url is not None:
         parts = urlsplit(settings.frontend_url)
-        return f"{parts.scheme}://{parts.netloc}"
+        return f"{parts.scheme}://{parts.netloc}{settings.base_path}"
     if settings.site_domain is not None:
-        return f"https://{settings.site_domain}"
-    return f"http://localhost:{port}"
+        return f"https://{settings.site_domain}{settings.base_path}"
+    return f"http://localhost:{port}{settings.base_path}"
 
 
 def alert_networks(settings: Settings) -> tuple[Network, ...]:

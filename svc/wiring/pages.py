@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 
 def site(means: Context, process_view: ProcessView) -> Site:
     """The pages, with everything they call inwards."""
-    return Site(means, process_view, PAGES, Renderer(Assets.read()))
+    base_path = means.surroundings.base_path
+    return Site(means, process_view, PAGES, Renderer(Assets.read(base_path=base_path), base_path))
 
 
 def process_view_of(

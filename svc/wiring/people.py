@@ -92,7 +92,7 @@ def means(
         history=history or questions,
         concurrency=ConcurrencyLimiter(settings.questions_per_key),
         runner=runner,
-        landing="" if settings.frontend_url is None else _origin(settings.frontend_url),
+        landing="" if settings.frontend_url is None else _origin(settings.frontend_url) + settings.base_path,
     )
 
 
@@ -160,10 +160,10 @@ def sso_redirect_uri(settings: Settings) -> str:
     if settings.sso_redirect_uri is not None:
         return str(settings.sso_redirect_uri)
     if settings.site_domain is not None:
-        return f"https://{settings.site_domain}{SSO_CALLBACK}"
+        return f"https://{settings.site_domain}{settings.base_path}{SSO_CALLBACK}"
     if settings.frontend_url is not None:
-        return _origin(settings.frontend_url) + SSO_CALLBACK
-    return f"http://localhost:{settings.http_bind[1]}{SSO_CALLBACK}"
+        return _origin(settings.frontend_url) + settings.base_path + SSO_CALLBACK
+    return f"http://localhost:{settings.http_bind[1]}{settings.base_path}{SSO_CALLBACK}"
 
 
 def _origin(url: str) -> str:
@@ -180,4 +180,5 @@ def surroundings(settings: Settings) -> Surroundings:
         proxies=settings.trusted_proxies if settings.site_domain and settings.tls_mode == "upstream" else (),
         origins=frozenset(origins),
         always_secure=settings.site_domain is not None,
+        base_path=settings.base_path,
     )

@@ -45,6 +45,7 @@ from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas
 from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
+from svc.front.server.sub_path import SubPath
 from svc.ingest.attributes import AttributeExchange
 from svc.ingest.decoder import decoder_process
 from svc.ingest.writer import Ingest
@@ -168,7 +169,8 @@ class Service:
         )
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
         plain = None if self.tls is None else self.tls.plain
-        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port, plain=plain)
+        sub_path = SubPath(self.settings.base_path) if self.settings.base_path else None
+        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port, plain=plain, sub_path=sub_path)
 
     def _sink(self) -> BatchSink:
         if self.decoders:

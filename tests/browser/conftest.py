@@ -131,7 +131,7 @@ def opened(chromium: Any) -> Iterator[Opened]:
         yield Opened(chromium, service, signed_up(chromium, service))
 
 
-def _fill(folder: Path) -> None:
+def fill_four_weeks(folder: Path) -> None:
     """A data folder with four weeks that detectors have judged."""
     copy_made(folder)
     fill = [sys.executable, "-m", "tests.detecting.filled", str(folder)]
@@ -145,6 +145,6 @@ def watched(chromium: Any) -> Iterator[Opened]:
         # The database's account passes through it.
         os.chmod(made, 0o755)
         folder = Path(made) / "data"
-        copy_made(folder, once_in_a_run("four-weeks", _fill))
+        copy_made(folder, once_in_a_run("four-weeks", fill_four_weeks))
         with running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
             yield Opened(chromium, service, signed_up(chromium, service))

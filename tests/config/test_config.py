@@ -10,6 +10,8 @@ import pytest
 
 from svc.config.checks import boot_refusals, boot_warnings, unknown_settings
 from svc.config.table import BadSetting, absolute_paths, read_settings, setting_rows
+from svc.wiring.alert_dispatcher import public_origin
+from svc.wiring.people import sso_redirect_uri
 from tests.service import TRACE_SVC, environment
 
 SPEC = Path(__file__).parents[3] / "shared" / "spec.md"
@@ -111,6 +113,28 @@ def test_a_frontend_of_another_host_refuses_to_boot() -> None:
     assert any("SVC_AUTH_FRONTEND_URL" in text for text in boot_refusals(other))
     same = read_settings({**env, "SVC_AUTH_FRONTEND_URL": "https://t.example.org/"})
     assert boot_refusals(same) == []
+
+
+@pytest.mark.parametrize("path", ["/traces", "/apps/traces", "/~me/v1.2"])
+def test_a_sub_path_is_a_path_without_a_slash_at_its_end(path: str) -> None:
+    assert read_settings({"SVC_BASE_PATH": path}).base_path == path
+    for bad in (path + "/", path[1:], path + "//x", path + "/../x", path + "?x", path + " x"):
+        with pytest.raises(BadSetting, match="such as /traces"):
+            read_settings({"SVC_BASE_PATH": bad})
+
+
+def test_a_sub_path_that_begins_as_a_path_of_the_service_refuses_to_boot() -> None:
+    (refusal,) = boot_refusals(read_settings({"SVC_BASE_PATH": "/v1/traces"}))
+    assert "SVC_BASE_PATH is '/v1/traces'" in refusal
+    assert boot_refusals(read_settings({"SVC_BASE_PATH": "/v12"})) == []
+
+
+def test_a_sub_path_is_part_of_what_the_identity_provider_sends_back_to() -> None:
+    env = {"SITE_DOMAIN": "t.example.org", "TLS_MODE": "upstream", "SVC_BASE_PATH": "/traces", **SECRETS}
+    bare = read_settings({**env, "SSO_REDIRECT_URI": "https://t.example.org/auth/sso/callback"})
+    assert any("/traces/auth/sso/callback" in refusal for refusal in boot_refusals(bare))
+    assert sso_redirect_uri(read_settings(env)) == "https://t.example.org/traces/auth/sso/callback"
+    assert public_origin(read_settings(env), 8000) == "https://t.example.org/traces"
 
 
 def test_placeholder_secrets_are_warned_of() -> None:

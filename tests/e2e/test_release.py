@@ -1,13 +1,21 @@
-"""A release: the same bytes from the same commit, everything in the wheel, sums and materials that fit."""
+"""A release: the same bytes from the same commit, sums and materials that fit, installed by anybody.
+
+Installing reads the package index, as whoever installs it does.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx2
@@ -17,29 +25,54 @@ from protocol.compiled import MODULES
 from svc.store.postgres.migrate import migrations
 from tests.conftest import missing
 from tests.service import PLAIN, running
+from tests.wire import request, span
 
 ROOT = Path(__file__).parents[2]
+
+PAGE = (ROOT / "deploy" / "install.md").read_text(encoding="utf-8")
 
 pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 
-def released(dist: Path) -> Path:
-    """Make a release of the present commit; its folder."""
-    subprocess.run(
-        [sys.executable, "deploy/release.py", str(dist)],
+def git(*words: str) -> str:
+    """What git prints."""
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True, timeout=30
+    ).stdout.strip()
+
+
+def release(dist: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`make release` of the present commit, for the Python at hand alone."""
+    return subprocess.run(
+        [sys.executable, "deploy/release.py", *options, "--python", sys.executable, str(dist)],
         cwd=ROOT,
         # What is made is the same however well it is compiled, and made in a third of the time.
         env={**os.environ, "CFLAGS": "-O0"},
-        check=True,
         capture_output=True,
+        text=True,
         timeout=900,
     )
+
+
+def released(dist: Path, *options: str) -> Path:
+    """The folder of a release."""
+    done = release(dist, "--any-commit", *options)
+    assert done.returncode == 0, done.stderr
     return dist
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return released(tmp_path_factory.mktemp("dist"))
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key that signs releases."""
+    path = tmp_path_factory.mktemp("key") / "release"
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release", "-f", str(path)]
+    subprocess.run(words, check=True, timeout=60)
+    return path
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Path:
+    return released(tmp_path_factory.mktemp("dist"), "--key", str(key))
 
 
 @pytest.fixture
@@ -50,25 +83,93 @@ def wheel(dist: Path) -> Path:
 
 
 @pytest.fixture
-def compiled_wheel(dist: Path) -> Path:
-    """The one for this system and this Python."""
-    found = list(dist.glob("*-cp3*.whl"))
-    if not found:
-        missing("a C compiler, for a wheel with compiled modules")
-    (wheel,) = found
-    return wheel
+def compiled_wheels(dist: Path) -> dict[str, Path]:
+    """Those for this Python, by machine."""
+    if find_spec("ziglang") is None:
+        missing("the extra `release`: make .venv/.release")
+    wheels = {path.stem.split("manylinux_2_28_")[1]: path for path in dist.glob("*-cp3*.whl")}
+    assert wheels.keys() == {"x86_64", "aarch64"}
+    return wheels
 
 
-def test_the_same_commit_makes_the_same_bytes(dist: Path, tmp_path: Path) -> None:
-    again = released(tmp_path)
+@pytest.fixture
+def compiled_wheel(compiled_wheels: dict[str, Path]) -> Path:
+    """The one for this system."""
+    return compiled_wheels[platform.machine()]
+
+
+def test_a_commit_without_a_tag_is_no_release_unless_one_asks_for_it(tmp_path: Path) -> None:
+    if re.fullmatch(r"v20[\d.]+", git("describe", "--tags", "--always")):
+        pytest.skip("this commit is tagged")
+    done = release(tmp_path)
+    assert done.returncode != 0
+    assert "this commit has no tag" in done.stderr
+    assert "--any-commit" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_commit_makes_the_same_bytes(dist: Path, key: Path, tmp_path: Path) -> None:
+    again = released(tmp_path, "--key", str(key))
     assert {path.name for path in again.iterdir()} == {path.name for path in dist.iterdir()}
     for path in again.iterdir():
         assert path.read_bytes() == (dist / path.name).read_bytes(), path.name
 
 
+def verified(dist: Path, key: Path, sums: bytes) -> bool:
+    """What the installation page has readers type."""
+    signers = key.with_name("allowed_signers")
+    signers.write_text(f"release {key.with_name('release.pub').read_text()}")
+    words = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "release", "-n", "trace-svc-release"]
+    done = subprocess.run(
+        [*words, "-s", str(dist / "SHA256SUMS.sig")], input=sums, capture_output=True, timeout=60
+    )
+    return done.returncode == 0
+
+
+def test_the_signature_holds_for_these_sums_and_no_others(dist: Path, key: Path) -> None:
+    sums = (dist / "SHA256SUMS").read_bytes()
+    assert verified(dist, key, sums)
+    assert not verified(dist, key, sums.replace(b"0", b"1", 1))
+
+
+def test_the_provenance_names_the_commit_and_every_file(dist: Path) -> None:
+    (path,) = dist.glob("*.intoto.json")
+    statement = json.loads(path.read_text())
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    sums = dict(line.split()[::-1] for line in (dist / "SHA256SUMS").read_text().splitlines())
+    subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
+    assert subjects == {name: digest for name, digest in sums.items() if name != path.name}
+    source, *tools = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert source["digest"]["gitCommit"] == git("rev-parse", "HEAD")
+    assert {tool["name"] for tool in tools} == {"python", "pip", "build", "setuptools", "cython", "compiler"}
+
+
+def test_compiled_wheels_run_where_their_names_say_and_name_no_folder(
+    compiled_wheels: dict[str, Path],
+) -> None:
+    for machine, path in compiled_wheels.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "auditwheel", "show", str(path)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        oldest = re.search(rf'platform tag:\s+"manylinux_2_(\d+)_{machine}"', done.stdout)
+        assert oldest is not None, done.stdout
+        assert int(oldest[1]) <= 28
+        with zipfile.ZipFile(path) as archive:
+            twins = [archive.read(name) for name in archive.namelist() if name.endswith(".so")]
+        assert len(twins) == len(MODULES)
+        for twin in twins:
+            # e_machine of ELF.
+            assert int.from_bytes(twin[18:20], "little") == {"x86_64": 62, "aarch64": 183}[machine]
+            assert not re.search(rb"/(home|root|tmp|var/tmp)/|\.pyenv", twin)
+
+
 def test_sums_and_materials_fit_what_lies_beside_them(dist: Path, wheel: Path) -> None:
     sums = dict(line.split()[::-1] for line in (dist / "SHA256SUMS").read_text().splitlines())
-    assert sums.keys() == {path.name for path in dist.iterdir()} - {"SHA256SUMS"}
+    assert sums.keys() == {path.name for path in dist.iterdir()} - {"SHA256SUMS", "SHA256SUMS.sig"}
     for name, digest in sums.items():
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest
     (path,) = dist.glob("*.cdx.json")
@@ -106,9 +207,12 @@ def installed(wheel: Path, target: Path) -> Path:
 def test_of_two_wheels_one_runs_compiled_and_one_everywhere(
     wheel: Path, compiled_wheel: Path, open_folder: Path
 ) -> None:
-    for path, told in ((wheel, "nothing is compiled"), (compiled_wheel, f"compiled: {len(MODULES)} modules")):
+    for path, state in (
+        (wheel, "nothing is compiled"),
+        (compiled_wheel, f"compiled: {len(MODULES)} modules"),
+    ):
         target = installed(path, open_folder / path.name)
-        said = subprocess.run(
+        answer = subprocess.run(
             [sys.executable, "-m", "svc", "--version"],
             env={"PYTHONPATH": str(target), "PATH": ""},
             cwd=open_folder,
@@ -117,17 +221,90 @@ def test_of_two_wheels_one_runs_compiled_and_one_everywhere(
             text=True,
             timeout=60,
         ).stdout
-        assert told in said
+        assert state in answer
 
 
-def test_the_wheel_alone_runs_the_service_with_its_pages(wheel: Path, open_folder: Path) -> None:
-    target = installed(wheel, open_folder / "installed")
-    with running(first=True, PYTHONPATH=str(target)) as service:
+def taught(heading: str) -> list[str]:
+    """The commands that the installation page shows under a heading."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return blocks
+
+
+def typed(block: str, folder: Path, env: Mapping[str, str] = {}) -> str:
+    """What commands print, typed in a folder."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "UV_PYTHON": sys.executable, **env},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def installed_as_taught(
+    heading: str,
+    files: list[Path],
+    folder: Path,
+    env: Mapping[str, str] = {},
+) -> None:
+    """Type the first block of a section, all but its last line, which serves."""
+    for path in files:
+        shutil.copy2(path, folder)
+    block, last = taught(heading)[0].rstrip().rsplit("\n", 1)
+    assert last.endswith("trace-svc serve")
+    typed(block, folder, env)
+
+
+def takes_a_span(program: Path) -> None:
+    """Serve at a printed address, store a span, show a page with its style."""
+    with running(first=True, program=program) as service:
+        assert service.send(request(span(name="installed")).SerializeToString()).status_code == 200
+        service.wait_for_spans(1)
         page = httpx2.get(service.url, follow_redirects=True, **PLAIN)
         assert page.status_code == 200
-        assert "<html" in page.text
         (style, *_) = [part.split('"')[0] for part in page.text.split('href="')[1:] if ".css" in part]
         assert httpx2.get(f"{service.url}{style}", **PLAIN).status_code == 200
-        loaded = Path(f"/proc/{service.process.pid}/environ").read_bytes()
-        assert str(target).encode() in loaded
-        assert "trace-svc" in service.command("init", "--help")
+        assert os.path.realpath(f"/proc/{service.process.pid}/cwd") != str(ROOT / "svc")
+        command = Path(f"/proc/{service.process.pid}/cmdline").read_bytes()
+        assert str(program).encode() in command
+
+
+def test_pip_alone_installs_it_and_it_takes_a_span(dist: Path, wheel: Path, open_folder: Path) -> None:
+    installed_as_taught("pip", [wheel, dist / "constraints.txt"], open_folder)
+    takes_a_span(open_folder / "trace-svc" / "bin" / "trace-svc")
+
+
+def test_uv_alone_installs_it_as_a_tool_and_it_takes_a_span(
+    dist: Path, compiled_wheel: Path, open_folder: Path
+) -> None:
+    if find_spec("uv") is None:
+        missing("the extra `release`: make .venv/.release")
+    env = {"UV_TOOL_DIR": str(open_folder / "tools"), "UV_TOOL_BIN_DIR": str(open_folder / "bin")}
+    installed_as_taught("uv", [compiled_wheel, dist / "constraints.txt"], open_folder, env)
+    takes_a_span(open_folder / "bin" / "trace-svc")
+    once = taught("uv")[-1].removesuffix("serve\n") + "--version"
+    assert f"compiled: {len(MODULES)} modules" in typed(once, open_folder, env)
+
+
+def test_the_page_says_how_to_check_what_was_downloaded(dist: Path, key: Path, tmp_path: Path) -> None:
+    for path in dist.iterdir():
+        if not path.name.endswith("aarch64.whl"):
+            shutil.copy2(path, tmp_path)
+    (tmp_path / "allowed_signers").write_text(f"release {key.with_name('release.pub').read_text()}")
+    sums, signature = taught("Check what you downloaded")
+    assert ": OK" in typed(sums, tmp_path)
+    assert "Good" in typed(signature, tmp_path)
+
+
+def test_the_page_names_what_a_release_consists_of(dist: Path, wheel: Path) -> None:
+    version = wheel.name.split("-")[1]
+    names = [name.replace("VERSION", version) for name in re.findall(r"^\| `(.*?)`[, |]", PAGE, re.MULTILINE)]
+    patterns = [re.escape(name).replace("…", ".*") for name in names]
+    for path in dist.iterdir():
+        base = path.name.replace("aarch64", "x86_64").removesuffix(".sig")
+        assert any(re.fullmatch(pattern, base) for pattern in patterns), path.name

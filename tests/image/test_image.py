@@ -191,6 +191,31 @@ SPAN = {
 TRACE = {"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}
 
 
+def test_the_container_of_the_installation_page_serves_and_shows_its_first_keys(
+    engine: Engine, image: str
+) -> None:
+    page = (ROOT / "deploy" / "install.md").read_text(encoding="utf-8")
+    block = page.split("## Docker")[1].split("```sh\n")[1].split("```")[0]
+    run, shown = (line.split()[1:] for line in block.splitlines())
+    # The engine of the test has no network to publish a port of, and the image another name.
+    port = run.index("-p")
+    assert run[port + 1] == "127.0.0.1:8000:8000"
+    engine("rm", "-fv", "trace-svc", check=False)
+    engine(*run[:port], "--network=none", *run[port + 2 : -1], image)
+    assert run[-1] == "trace-svc"
+    Container(engine, "trace-svc").healthy()
+    files = engine(*shown)
+    assert "svc_w_" in files
+    assert "/signup?owner=" in files
+    assert (
+        Container(engine, "trace-svc").ask(
+            "/v1/traces", Container(engine, "trace-svc").keys()["write"], TRACE
+        )
+        == {}
+    )
+    engine("rm", "-fv", "trace-svc")
+
+
 def test_the_image_serves_stops_clean_and_comes_back_from_a_kill(engine: Engine, image: str) -> None:
     engine("rm", "-fv", "one", check=False)
     # A volume of its own, which goes with the container.

@@ -53,6 +53,8 @@ class Surroundings:
     proxies: tuple[Network, ...] = ()
     origins: frozenset[str] = frozenset()
     always_secure: bool = False
+    #: The path of the host under which browsers find us, blank for all of it.
+    base_path: str = ""
 
     def client(self, peer: str | None, scheme: str, headers: Mapping[str, str]) -> Client:
         """The client behind a connection from `peer`."""

@@ -23,6 +23,7 @@ from protocol.refusals import (
     Refusal,
 )
 from svc.front.server.plain import PlainPort
+from svc.front.server.sub_path import SubPath
 
 AsgiScope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -48,7 +49,9 @@ class Door:
         app: AsgiApp,
         grpc_port: int | None = None,
         plain: PlainPort | None = None,
+        sub_path: SubPath | None = None,
     ) -> None:
+        self._sub_path = sub_path
         self._otlp, self._mcp, self._app, self._plain = otlp, mcp, app, plain
         self._no_grpc = GRPC_OFF if grpc_port is None else GRPC_ELSEWHERE.format(port=grpc_port)
         self._closing = False
@@ -63,6 +66,9 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        arrived = scope
+        if self._sub_path is not None:
+            scope, send = self._sub_path.inward(scope), self._sub_path.outward(send)
         if self._plain is not None and scope["scheme"] == "https":
             send = _strictly(send)
         self.in_flight += 1
@@ -75,7 +81,7 @@ class Door:
                 await refuse(send, _TWO_LENGTHS, close=True)
             elif self._plain is not None and scope["scheme"] == "http" and not self._plain.lets_in(scope):
                 await Body(receive).drain()
-                await _send_away(send, scope, self._plain)
+                await _send_away(send, scope, self._plain, arrived)
             elif _is_grpc(scope):
                 await Body(receive).drain()
                 await self._refuse_grpc(send, trailed=scope.get("http_version") == "2")
@@ -115,7 +121,7 @@ class Door:
         return not self.in_flight
 
 
-async def _send_away(send: Send, scope: AsgiScope, plain: PlainPort) -> None:
+async def _send_away(send: Send, scope: AsgiScope, plain: PlainPort, arrived: AsgiScope) -> None:
     """Answer an authority's question, lead a reader to TLS, and tell a sender that its token was exposed."""
     if plain.asks_for_proof(scope):
         proof = await plain.proof(scope)
@@ -124,7 +130,7 @@ async def _send_away(send: Send, scope: AsgiScope, plain: PlainPort) -> None:
         else:
             await respond(send, 200, b"application/octet-stream", proof.encode())
         return
-    location = plain.location(scope)
+    location = plain.location(arrived)
     if location is None:
         await refuse(send, USE_HTTPS, close=True)
     else:

@@ -66,10 +66,8 @@ async def _page(visit: Visit, key: str | None) -> Html:
 
 
 def _code(visit: Visit, key: str | None) -> dict[str, Any]:
-    host = visit.call.headers.get("host", "localhost")
-    scheme = "https" if visit.call.client.secure else visit.call.client.scheme
     return {
-        "endpoint": visit.means.landing or f"{scheme}://{host}",
+        "endpoint": visit.origin,
         "key": key,
         "grpc_port": visit.process_view.grpc_port,
         "manages": visit.manages,

@@ -63,9 +63,7 @@ async def page(visit: Visit) -> Html:
 
 
 async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal | None = None) -> Html:
-    host = visit.call.headers.get("host", "localhost")
-    scheme = "https" if visit.call.client.secure else visit.call.client.scheme
-    url = (visit.means.landing or f"{scheme}://{host}").rstrip("/") + "/mcp"
+    url = visit.origin + "/mcp"
     context = {
         "tab": "mcp",
         **key_forms.by_state(await keys.get_tokens(visit.call)),

@@ -88,10 +88,7 @@ async def invite(visit: Visit) -> Html:
     answer = await asked(visit, members.post_invitation, InvitationNew, fields)
     if isinstance(answer, Refusal):
         return await _page(visit, refusal=answer)
-    host = visit.call.headers.get("host", "localhost")
-    scheme = "https" if visit.call.client.secure else visit.call.client.scheme
-    origin = visit.means.landing or f"{scheme}://{host}"
-    return await _page(visit, link=query(f"{origin}/signup", invitation=answer.secret))
+    return await _page(visit, link=query(f"{visit.origin}/signup", invitation=answer.secret))
 
 
 async def withdraw(visit: Visit) -> Html | Go:

@@ -92,7 +92,8 @@ async def _is_session(visit: Visit, session_id: str) -> bool:
 async def views(visit: Visit) -> Sent:
     """The saved views, for the palette: names and where they lead."""
     saved = await SavedViewStore(visit.means.database).list(visit.project.id)
-    return Sent(msgspec.json.encode([(view.name, f"{visit.base}/traces?{view.query}") for view in saved]))
+    base = visit.means.surroundings.base_path + visit.base
+    return Sent(msgspec.json.encode([(view.name, f"{base}/traces?{view.query}") for view in saved]))
 
 
 async def pulse(visit: Visit) -> Sent:

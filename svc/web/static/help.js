@@ -61,6 +61,8 @@ function group(name, keys) {
 export function switchZone() {
   const local = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const zone = document.documentElement.dataset.zone === "UTC" ? local : "UTC";
-  document.cookie = `svc_zone=${zone}; Path=/; Max-Age=31536000; SameSite=Lax`;
+  // As the service itself writes it, which may live under a path of its host.
+  const path = new URL("../..", import.meta.url).pathname.replace(/(.)\/$/, "$1");
+  document.cookie = `svc_zone=${zone}; Path=${path}; Max-Age=31536000; SameSite=Lax`;
   location.reload();
 }

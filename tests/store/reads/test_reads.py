@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
+from svc.domain.feedback import AskedFeedback
 from svc.store.accounts.projects import ProjectStore
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.aggregates.cubes import CubeStore
@@ -403,7 +404,12 @@ async def _fill(store: Database) -> None:
             " select project_id, trace_id, name, started_at, started_at, started_at, true, session_id,"
             " call_site_id, 1, 0, status, 0, created_at, false, created_at from span"
         )
-        # Of a hundred traces of a project one has a mark, and one a firing.
+        # Of a hundred traces of a project one was given feedback, one has a mark, and one a firing.
+        await connection.execute(
+            "insert into feedback (project_id, source, id, name, trace_id, number, firing_id, judged_at,"
+            " created_at) select project_id, 'api', frame::text, 'n' || frame % 7, trace_id, frame % 2,"
+            " gen_random_uuid(), created_at, created_at from span where frame % 100 < 2"
+        )
         await connection.execute(
             "insert into classifier_event (project_id, classifier_id, severity, subject_kind,"
             " subject_trace_id, summary, created_at)"
@@ -641,6 +647,8 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         "a text": {"q": "rare"},
         "a mark": {"marks": ("same_call_again",)},
         "a mark of a model": {"marks": ("same_call_again",), "model": "m1"},
+        "low feedback": {"feedback": (AskedFeedback("n3", "<", 0.5),)},
+        "no such feedback": {"without_feedback": (AskedFeedback("n3"),)},
         "not a mark": {"without_marks": ("same_call_again",)},
         "no such values": {
             "without": (("model", "m1"), ("kind", "tool"), ("session_id", "s1"), ("user_id", "u"))
