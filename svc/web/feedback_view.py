@@ -105,6 +105,8 @@ def _thumb(visit: Visit, rows: Sequence[FeedbackRow]) -> float | None:
 def back(visit: Visit, fallback: str) -> str:
     """The page of this project that a form was sent from, as the browser says it; else another."""
     came_from = urlsplit(visit.call.headers.get("referer", ""))
-    if not came_from.path.startswith(visit.base + "/"):
+    # Under a path that we share a host by, the browser says that too.
+    _, project, page = came_from.path.partition(visit.base + "/")
+    if not project:
         return fallback
-    return came_from.path + (f"?{came_from.query}" if came_from.query else "")
+    return project + page + (f"?{came_from.query}" if came_from.query else "")

@@ -50,6 +50,7 @@ async def test_a_form_leads_back_to_where_it_was_sent_from(owner: Visitor) -> No
     conversation = f"{BASE}/traces/{TRACE}?view=conversation"
     for referer, location in (
         (f"http://localhost{conversation}", conversation),
+        (f"http://localhost/shared{conversation}", conversation),
         ("http://elsewhere.example/orgs", f"{BASE}/traces/{TRACE}"),
         (f"http://elsewhere.example{BASE}/sessions", f"{BASE}/sessions"),
     ):
