@@ -220,6 +220,8 @@ EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: From the year 2100 on an instant is a mistake.
 _TOO_LATE_NS: Final = 4_102_444_800_000_000_000
+#: Who judges, which the conventions have no name for; moving in says it.
+AUTHOR_ATTRIBUTE: Final = "svc.feedback.author"
 _EVALUATION: Final = "gen_ai.evaluation."
 
 
@@ -258,7 +260,7 @@ def _from_event(span: WireSpan, event: WireEvent) -> Feedback:
         number=float(number) if isinstance(number, int | float) else None,
         category=(_said(values.get("score.label")) or "")[:CATEGORY_CHARS],
         text=(_said(values.get("explanation")) or "")[:TEXT_CHARS],
-        author=_said(event.attributes.get("gen_ai.evaluation.evaluator.name")),
+        author=_said(event.attributes.get(AUTHOR_ATTRIBUTE)),
         judged_at=_EPOCH + timedelta(microseconds=event.time_ns // 1000)
         if 0 < event.time_ns < _TOO_LATE_NS
         else None,

@@ -23,6 +23,7 @@ import msgspec
 from protocol.importing import FailedQuestion, Fetch, NotThere, PageTooLarge
 from protocol.operator import OperatorError
 from svc.importers.mlflow_artifacts import artifact_spans
+from svc.importers.mlflow_assessments import add_assessments
 from svc.importers.source import (
     Identity,
     ImportPage,
@@ -69,7 +70,8 @@ class MlflowExperiment:
     page_traces: int = PAGE_TRACES
     name: str = "MLflow"
     leaves: tuple[str, ...] = (
-        "assessments (feedback and expectations), runs, models, prompts and evaluation sets stay in MLflow",
+        "expectations (what an answer should have been), runs, models, prompts and evaluation sets stay in"
+        " MLflow",
         "attachments and artifacts of traces stay in MLflow",
     )
     _id: str | None = None
@@ -147,6 +149,7 @@ class MlflowExperiment:
                     {key: text for key, text in trace_fields.items() if key not in present}
                 )
             usages[identity(span["traceId"], span["spanId"])] = None
+        add_assessments(info, spans)
         # It says what the whole trace used, and any span can stand for that.
         usages[identity(spans[0]["traceId"], spans[0]["spanId"])] = _tokens(metadata)
         tag_pairs = [(key, str(text)) for key, text in tags.items() if not key.startswith(_OURS)]
