@@ -31,7 +31,7 @@ class TokenNew(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(max_length=NAME_MAX)]
 
 
-class KeyShown(msgspec.Struct):
+class KeyShown(msgspec.Struct, omit_defaults=True):
     """A key, never its secret."""
 
     id: str

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.agent_path import BETWEEN
 from svc.store.postgres.database import Connection, Database
 from tests.detecting.labelled import DAY, HOUR, MONDAY, App, Planted
 
@@ -77,7 +78,8 @@ async def read(database: Database) -> Outcome:
 
 def _found(row: Any) -> Found:
     return Found(
-        row["detector"], row["cause_key"], row["subject_id"], row["status"], row["harmful"],
+        row["detector"], row["cause_key"], row["subject_id"].partition(BETWEEN)[0],
+        row["status"], row["harmful"],
         _since(row["onset_at"]), _since(row["first_seen_at"]),
         None if row["recovered_at"] is None else _since(row["recovered_at"]),
         row["triage_summary"], row["number"], row["role"], row["explained_share"],

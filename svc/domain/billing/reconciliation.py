@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 
 from svc.domain.billing.exports import NO_MODEL, Bill, BillLine
+from svc.domain.quantities import typed
 
 #: Sides that differ by less than half of the last digit billed agree; no bill is coarser than a cent.
 _COARSEST: Final = Decimal("0.01")
@@ -232,7 +233,7 @@ def _reasons(
         yield f"{given_calls:,} calls have the cost that their exporter gave"
     repeated = sum((use.repeated for use in uses), _ZERO)
     if repeated and row.difference is not None and row.difference > 0:
-        yield f"spans that tell a call again were left out here: ${repeated:f} in all"
+        yield f"spans that tell a call again were left out here: ${typed(repeated)} in all"
 
 
 def _token_reasons(row: ReconciledDay, billed_tokens: int, our_tokens: int) -> Iterable[str]:

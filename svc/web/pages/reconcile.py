@@ -13,6 +13,7 @@ import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.bills import BilledDay, BillReconciled, BillSent
+from svc.domain.quantities import typed
 from svc.front.api.bills import post_reconcile
 from svc.web import words
 from svc.web.forms import asked
@@ -77,7 +78,7 @@ def _heading(answer: BillReconciled) -> str:
     if not difference:
         return "The sums agree, not every day and model"
     direction = "more" if difference > 0 else "less"
-    return f"{amount(f'{abs(difference):f}')} {direction} was billed than was traced"
+    return f"{amount(typed(abs(difference)))} {direction} was billed than was traced"
 
 
 def amount(text: str | None) -> str:

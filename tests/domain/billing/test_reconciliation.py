@@ -80,7 +80,11 @@ def test_lines_and_call_sites_of_a_day_and_model_are_added_up() -> None:
         ([BillLine(DAY, "gpt-4o", Decimal(1))], [use("2")], "the file has no tokens"),
         ([BillLine(DAY, "gpt-4o", None, 150)], [use("2")], "50 billed tokens are in no trace"),
         ([BillLine(DAY, "gpt-4o", Decimal(1), 100)], [use("2")], "the tokens agree, so the prices differ"),
-        ([BillLine(DAY, "gpt-4o", Decimal(2))], [use("1", repeated=Decimal("1.0"))], "left out here: $1.0"),
+        (
+            [BillLine(DAY, "gpt-4o", Decimal(2))],
+            [use("1", repeated=Decimal("1.0"))],
+            "left out here: $1",
+        ),
     ],
 )
 def test_what_explains_the_rest_is_said(lines: list[BillLine], uses: list[TracedUse], words: str) -> None:
