@@ -12,25 +12,31 @@ from msgspec import Meta
 
 from protocol.rest.accounts import Instant
 
-#: Entries of one request, and bytes of its body.
+#: Entries of one request.
 ENTRIES_MAX = 1_000
-FEEDBACK_BODY_BYTES = 1024 * 1024
 
 PageSize = Annotated[int, Meta(ge=1, le=500)]
-Source = Literal["api", "page", "span", "import"]
+Source = Literal["api", "page", "span"]
 
 
-class FeedbackEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """One entry as it is sent. Ids of traces and spans are hexadecimal."""
+class FeedbackNew(msgspec.Struct, forbid_unknown_fields=True):
+    """What somebody says on the pages; who says it is who is signed in. Ids of traces and spans are
+    hexadecimal.
+    """
 
     name: str
-    id: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
     session_id: str | None = None
     number: float | None = None
     category: str | None = None
     text: str | None = None
+
+
+class FeedbackEntry(FeedbackNew, forbid_unknown_fields=True):
+    """One entry as a program sends it: with its own id, who says it, and when that was."""
+
+    id: str | None = None
     author: str | None = None
     at: str | None = None
 
@@ -122,18 +128,6 @@ class BetterBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which end of a name's numbers is the good one; null leaves it to the name."""
 
     better: Literal["higher", "lower"] | None
-
-
-class FeedbackNew(msgspec.Struct, forbid_unknown_fields=True):
-    """What somebody says on the pages; who says it is who is signed in."""
-
-    name: str
-    trace_id: str | None = None
-    span_id: str | None = None
-    session_id: str | None = None
-    number: float | None = None
-    category: str | None = None
-    text: str | None = None
 
 
 class FeedbackGone(msgspec.Struct):

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Final, Literal, cast, get_args
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from svc.domain.quantities import count, score
 from svc.domain.values import identifier
 
 #: Where an entry came from. Its id is unique among those of the same source.
-FeedbackSource = Literal["api", "page", "span", "import"]
+FeedbackSource = Literal["api", "page", "span"]
 SOURCES: Final[tuple[FeedbackSource, ...]] = get_args(FeedbackSource)
 #: Which end of a number is the good one.
 Better = Literal["higher", "lower"]
@@ -230,7 +231,7 @@ def from_span(span: WireSpan) -> tuple[Feedback, ...]:
 
     Names of attributes: OpenTelemetry's semantic conventions for generative AI, 0.1.0.
     """
-    return tuple(_entries(span))[:SPAN_ENTRIES]
+    return tuple(islice(_entries(span), SPAN_ENTRIES))
 
 
 def _entries(span: WireSpan) -> Iterator[Feedback]:

@@ -14,7 +14,7 @@ Secrets: entries are never logged; a reason quotes nothing of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import attrs
 import msgspec
@@ -26,14 +26,12 @@ from protocol.refusals import (
     FEEDBACK_NO_PROJECT,
     FEEDBACK_SCOPE,
     NO_TENANT,
-    PAYLOAD_TOO_LARGE,
     UNAVAILABLE,
     Refusal,
     Refused,
 )
 from protocol.rest.feedback import (
     ENTRIES_MAX,
-    FEEDBACK_BODY_BYTES,
     FeedbackAnswer,
     FeedbackBody,
     FeedbackEntry,
@@ -69,6 +67,8 @@ class FeedbackDoor:
         """Keep what is sent."""
         try:
             answer = await self._answer()
+        except Refused as refused:
+            answer = refused.refusal
         except Outage:
             answer = UNAVAILABLE
         response = (
@@ -104,13 +104,8 @@ class FeedbackDoor:
         if isinstance(grant, Refusal):
             return grant
         body = cast(bytes, await request.get_data(cache=False))
-        if len(body) > FEEDBACK_BODY_BYTES:
-            return PAYLOAD_TOO_LARGE
         async with self.means.concurrency.slot(grant.key_id):
-            try:
-                return await self._keep(grant, read_body(body, FeedbackBody))
-            except Refused as refused:
-                return refused.refusal
+            return await self._keep(grant, read_body(body, FeedbackBody))
 
     async def _keep(self, grant: Grant, body: FeedbackBody) -> tuple[int, str]:
         if len(body.feedback) > ENTRIES_MAX:
@@ -131,15 +126,15 @@ class FeedbackDoor:
         return len(reasons), reasons[0] if reasons else ""
 
 
-def entry_of(sent: Any, source: FeedbackSource, *, author: str | None = None) -> Feedback:
-    """An entry as it was sent, over REST or by a form. Raises `WrongFeedback`."""
+def entry_of(sent: FeedbackEntry, source: FeedbackSource) -> Feedback:
+    """An entry as it was sent. Raises `WrongFeedback`."""
     try:
-        judged_at = instant(at, "at") if (at := getattr(sent, "at", None)) else None
+        judged_at = instant(sent.at, "at") if sent.at else None
     except Refused as refused:
         raise WrongFeedback(refused.refusal.message) from None
     return checked(
         source=source,
-        id=getattr(sent, "id", None),
+        id=sent.id,
         name=sent.name,
         trace_id=id_of(sent.trace_id, 16, "trace_id"),
         span_id=id_of(sent.span_id, 8, "span_id"),
@@ -147,7 +142,7 @@ def entry_of(sent: Any, source: FeedbackSource, *, author: str | None = None) ->
         number=sent.number,
         category=sent.category,
         text=sent.text,
-        author=author or getattr(sent, "author", None),
+        author=sent.author,
         judged_at=judged_at,
     )
 

@@ -5,11 +5,15 @@ Entries of people are signed by who says them. Entries of applications come by `
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from protocol.refusals import BAD_REQUEST, NO_SUCH_FEEDBACK, Refusal
 from protocol.rest.feedback import (
     BetterBody,
+    FeedbackEntry,
     FeedbackGone,
     FeedbackName,
     FeedbackNames,
@@ -20,7 +24,7 @@ from protocol.rest.feedback import (
     NamesQuery,
 )
 from protocol.rest.query import instant, timestamp
-from svc.domain.feedback import SOURCES, WrongFeedback, id_of
+from svc.domain.feedback import SOURCES, Feedback, WrongFeedback, id_of
 from svc.domain.values import identifier
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
@@ -29,21 +33,20 @@ from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.writing import FeedbackStore
 
 
-def feedback_view(row: FeedbackRow) -> FeedbackShown:
-    """An entry as it is shown."""
+def _shown(entry: Feedback | FeedbackRow, judged_at: datetime, created_at: datetime) -> FeedbackShown:
     return FeedbackShown(
-        id=row.id,
-        source=row.source,
-        name=row.name,
-        trace_id=None if row.trace_id is None else row.trace_id.hex(),
-        span_id=None if row.span_id is None else row.span_id.hex(),
-        session_id=row.session_id,
-        number=row.number,
-        category=row.category,
-        text=row.text,
-        author=row.author,
-        at=timestamp(row.judged_at),
-        created_at=timestamp(row.created_at),
+        id=entry.id,
+        source=entry.source,
+        name=entry.name,
+        trace_id=None if entry.trace_id is None else entry.trace_id.hex(),
+        span_id=None if entry.span_id is None else entry.span_id.hex(),
+        session_id=entry.session_id,
+        number=entry.number,
+        category=entry.category,
+        text=entry.text,
+        author=entry.author,
+        at=timestamp(judged_at),
+        created_at=timestamp(created_at),
     )
 
 
@@ -62,7 +65,7 @@ async def get_feedback(call: Call[None]) -> FeedbackPage | Refusal:
         limit=query.limit,
         cursor=query.cursor,
     )
-    return FeedbackPage([feedback_view(entry) for entry in entries], cursor)
+    return FeedbackPage([_shown(row, row.judged_at, row.created_at) for row in entries], cursor)
 
 
 async def get_names(call: Call[None]) -> FeedbackNames:
@@ -92,27 +95,15 @@ async def get_names(call: Call[None]) -> FeedbackNames:
 
 async def post_feedback(call: Call[FeedbackNew]) -> FeedbackShown | Refusal:
     """Say something of a trace, a span or a session; somebody's second thumb takes the place of the first."""
-    author, now = call.caller.label, call.means.now()
+    now = call.means.now()
+    sent = FeedbackEntry(**msgspec.structs.asdict(call.body), author=call.caller.label)
     try:
-        entry = entry_of(call.body, "page", author=author)
+        entry = entry_of(sent, "page")
     except WrongFeedback as error:
         return BAD_REQUEST.saying(str(error))
     if await FeedbackStore(call.means.database).keep(call.project.id, [entry], now):
         return BAD_REQUEST.saying("the project has as many names of feedback as it may have")
-    return FeedbackShown(
-        id=entry.id,
-        source=entry.source,
-        name=entry.name,
-        trace_id=call.body.trace_id,
-        span_id=call.body.span_id,
-        session_id=entry.session_id,
-        number=entry.number,
-        category=entry.category,
-        text=entry.text,
-        author=entry.author,
-        at=timestamp(now),
-        created_at=timestamp(now),
-    )
+    return _shown(entry, now, now)
 
 
 async def delete_feedback(call: Call[None]) -> FeedbackGone | Refusal:

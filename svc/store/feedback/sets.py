@@ -169,7 +169,9 @@ class SetStore:
         """Remove a set with its entries; traces stay as long as their term."""
 
         async def work(connection: Connection) -> None:
-            # The entries first: an entry without a set would keep its trace for ever.
+            # An entry without a set would keep its trace for ever, so nobody adds one meanwhile.
+            await connection.execute("select from project where id = $1 for update", project_id)
+            # The entries, then the set.
             await connection.execute(
                 "delete from trace_set_entry where project_id = $1 and set_id = $2", project_id, set_id
             )

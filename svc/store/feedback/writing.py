@@ -18,22 +18,27 @@ import attrs
 from svc.domain.feedback import MOST_NAMES, PREFIX, Better, Feedback, FeedbackSource
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
-#: A name's row is written anew for its time alone so seldom, for all who give feedback meet in it.
+#: A name's row is touched for its time alone so seldom, for all who give feedback meet in it.
 _NAME_SEEN: Final = "interval '1 minute'"
 
 # The new range of each name that the project has, and new names while there is room. A name that is not
 # written has nothing new, or has no room: the caller asks which.
 _NAMES: Final = f"""
 insert into feedback_name as n (project_id, name, low, high, first_at, last_at)
-select $1, new.name, new.low, new.high, $5, $5
+select $1, new.name, new.low, new.high, $5::timestamptz, $5
 from unnest($2::text[], $3::float8[], $4::float8[]) with ordinality as new (name, low, high, place)
-where exists (select from feedback_name known where known.project_id = $1 and known.name = new.name)
-   or (select count(*) from feedback_name where project_id = $1) + new.place <= {MOST_NAMES}
+left join feedback_name known on known.project_id = $1 and known.name = new.name
+-- What has nothing new is not even locked, as a conflict would.
+where case
+    when known.name is null then
+        (select count(*) from feedback_name where project_id = $1) + new.place <= {MOST_NAMES}
+    else known.last_at < $5::timestamptz - {_NAME_SEEN}
+        or least(known.low, new.low) is distinct from known.low
+        or greatest(known.high, new.high) is distinct from known.high
+    end
+order by new.name
 on conflict (project_id, name) do update
 set low = least(n.low, excluded.low), high = greatest(n.high, excluded.high), last_at = excluded.last_at
-where n.last_at < excluded.last_at - {_NAME_SEEN}
-   or least(n.low, excluded.low) is distinct from n.low
-   or greatest(n.high, excluded.high) is distinct from n.high
 """
 
 _ENTRIES: Final = """
@@ -91,19 +96,20 @@ async def write_feedback(
 async def _write_names(
     connection: Connection, project_id: int, entries: Collection[Feedback], now: datetime
 ) -> frozenset[str]:
-    ranges: dict[str, tuple[float | None, float | None]] = {}
-    for name in sorted({entry.name for entry in entries}):
-        numbers = [entry.number for entry in entries if entry.name == name and entry.number is not None]
-        ranges[name] = (min(numbers, default=None), max(numbers, default=None))
-    lows, highs = [low for low, _ in ranges.values()], [high for _, high in ranges.values()]
-    await connection.execute(_NAMES, project_id, list(ranges), lows, highs, now)
+    numbers: dict[str, list[float]] = {}
+    for entry in entries:
+        numbers.setdefault(entry.name, []).extend(() if entry.number is None else (entry.number,))
+    names = sorted(numbers)
+    lows = [min(numbers[name], default=None) for name in names]
+    highs = [max(numbers[name], default=None) for name in names]
+    await connection.execute(_NAMES, project_id, names, lows, highs, now)
     # Those of the names that are there now.
     rows = await connection.fetch(
         "select name from feedback_name where project_id = $1 and name = any($2::text[])",
         project_id,
-        list(ranges),
+        names,
     )
-    return frozenset(ranges) - {row["name"] for row in rows}
+    return frozenset(names) - {row["name"] for row in rows}
 
 
 async def _write_entries(
