@@ -215,8 +215,9 @@ def started() -> Iterator[Broker]:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         subprocess.run(
             [
-                *(*_java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)),
-                *("--add-scram", f"SCRAM-SHA-512=[name=svc,password={PASSWORD}]"),
+                *(*_java(), "kafka.tools.StorageTool", "format", "-c", str(properties)),
+                # In one word: of 64 ids one begins with a dash, which would be taken for another option.
+                *(f"--cluster-id={cluster}", "--add-scram", f"SCRAM-SHA-512=[name=svc,password={PASSWORD}]"),
             ],
             check=True,
             capture_output=True,
