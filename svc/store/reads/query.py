@@ -102,12 +102,7 @@ class QueryStore:
         question, look_notes = await self._by_payload.chosen(
             question, *(() if grouped is None else (grouped,))
         )
-        raw, by_hour, by_day = (
-            f"date_trunc('{interval}', {name}, 'UTC')" for name in (question.time_column, "hour", "day")
-        )
-        in_cubes = interval in CALENDAR_INTERVALS
-        key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
-        grouping = Grouping(interval, starts) if in_cubes else None
+        key, grouping = _buckets_key(question, interval, starts)
         if grouped is None:
             rows = await self._groups.by_start(question, key, grouping)
             answer = _heading(question) | {"buckets": _buckets(question, starts, rows)}
@@ -124,6 +119,15 @@ class QueryStore:
             }
         total = sum(bucket["count"] for bucket in answer["buckets"])
         return answer | await self._notes(question, rows.values(), total, look_notes)
+
+    async def durations(self, question: Question) -> Mapping[Any, Mapping[float, int]]:
+        """By whole hour: how many spans took about so many milliseconds; of a question about a percentile."""
+        assert question.low is not None, "whoever asks gives a range"
+        assert question.high is not None, "whoever asks gives a range"
+        starts = bucket_starts(question.low, question.high, "hour")
+        key, grouping = _buckets_key(question, "hour", starts)
+        assert grouping is not None, "columns know hours"
+        return await self._groups.durations(question, key, grouping)
 
     async def facets(
         self, question: Question, field: str, top_n: int, *, ascending: bool = False
@@ -233,6 +237,18 @@ class QueryStore:
         rows = await self.database.fetch(sql, *where.values, timeout_s=QUERY_TIMEOUT_S)
         since = rows[0]["since"]
         return {} if since is None else {"notes": [OPEN_NOTE.format(since=timestamp(since))]}
+
+
+def _buckets_key(
+    question: Question, interval: str, starts: Sequence[Any]
+) -> tuple[GroupKey, Grouping | None]:
+    """What rows are grouped by for buckets of an interval; no grouping of columns where those know it not."""
+    raw, by_hour, by_day = (
+        f"date_trunc('{interval}', {name}, 'UTC')" for name in (question.time_column, "hour", "day")
+    )
+    in_cubes = interval in CALENDAR_INTERVALS
+    key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
+    return key, Grouping(interval, starts) if in_cubes else None
 
 
 def _heading(question: Question) -> dict[str, Any]:
