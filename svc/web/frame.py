@@ -21,6 +21,7 @@ class Destination:
 
 PLACES: Final = (
     Destination("Triage", "triage"),
+    Destination("Overview", "overview"),
     Destination("Traces", "traces"),
     Destination("Sessions", "sessions"),
     Destination("Feedback", "feedback"),

@@ -102,6 +102,8 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/session": "viewer",
     "GET …/first-look": "viewer",
     "GET …/vitals": "viewer",
+    "GET …/overview": "viewer",
+    "GET …/overview/csv": "viewer",
     "GET …/vitals/{what}": "viewer",
     "GET …/explore": "viewer",
     "GET …/compare": "viewer",
