@@ -75,6 +75,7 @@ async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
         page_paths,
         {
             "session": "sessions",
+            "user": "sessions",
             "cases": "triage",
             "first-look": "triage",
             "findings": "triage",

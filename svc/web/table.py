@@ -48,6 +48,7 @@ from svc.web.pages import (
     trace_span,
     traces,
     triage,
+    user,
     vitals,
 )
 
@@ -79,6 +80,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *sessions.PAGES,
     *vitals.PAGES,
     *overview.PAGES,
+    *user.PAGES,
     *explore.PAGES,
     *populations.PAGES,
     *prices.PAGES,

@@ -103,6 +103,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/first-look": "viewer",
     "GET …/vitals": "viewer",
     "GET …/overview": "viewer",
+    "GET …/user": "viewer",
     "GET …/overview/csv": "viewer",
     "GET …/vitals/{what}": "viewer",
     "GET …/explore": "viewer",
@@ -177,7 +178,7 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/dead-letters/|/spans/|/sets/", name)
+    and not re.search(r"/rca/|/session$|/user$|/dead-letters/|/spans/|/sets/", name)
 }
 
 

@@ -56,7 +56,7 @@ async def overview(visit: Visit) -> Html:
         "overview": figures,
         "charts": charts(
             *(figures, period, dimension),
-            lambda low, high, failed=False: _traces_address(visit, filters, low, high, failed=failed),
+            lambda low, high, failed=False: traces_address(visit, filters, low, high, failed=failed),
         ),
         "as_table": visit.query.get("table", ""),
         "rows": rows,
@@ -65,7 +65,7 @@ async def overview(visit: Visit) -> Html:
         "cases": await _cases(visit, period),
         "nothing": bool(figures.traces is not None and not figures.traces.count and not filters.tokens)
         and await TraceCounts(visit.means.history).ends(visit.project.id) is None,
-        "unpriced": _traces_address(visit, read_filters("unpriced:yes"), period.low, period.high),
+        "unpriced": traces_address(visit, read_filters("unpriced:yes"), period.low, period.high),
         "here": lambda **other: _here(visit, period, filters, by, other),
     }
     return Html("pages/overview", context, modules=("chart-keys",))
@@ -136,9 +136,10 @@ async def _cases(visit: Visit, period: DayRange) -> list[tuple[str, Title]]:
     return began[:_CASES_NAMED]
 
 
-def _traces_address(
+def traces_address(
     visit: Visit, filters: Filters, low: datetime, high: datetime, *, failed: bool = False
 ) -> str:
+    """The list of traces of a filter between two moments."""
     bar = filters.with_("trace.status", "error") if failed else str(filters)
     # The list's range has both ends in it.
     until = high - timedelta(microseconds=1)
@@ -151,7 +152,7 @@ def _row_address(
     if value is None:
         return ""
     narrowed = read_filters(filters.with_(dimension.bar, value))
-    return _traces_address(visit, narrowed, period.low, period.high)
+    return traces_address(visit, narrowed, period.low, period.high)
 
 
 def _here(visit: Visit, period: DayRange, filters: Filters, by: str, other: dict[str, Any]) -> str:
