@@ -74,6 +74,14 @@ from feedback where project_id = $1 and trace_id = any($2::bytea[])
 group by trace_id, name order by trace_id, name limit $3
 """
 
+# The newest entries of each of these traces.
+_ENTRIES_OF_TRACES: Final = f"""
+select f.* from unnest($2::bytea[]) as wanted (trace_id) cross join lateral (
+    select {_COLUMNS} from feedback where project_id = $1 and trace_id = wanted.trace_id
+    order by created_at desc, source desc, id desc limit {SUBJECT_ENTRIES}
+) f
+"""
+
 
 @attrs.frozen
 class FeedbackRow:
@@ -169,6 +177,18 @@ class FeedbackReads:
         """What was said of a trace and its spans, the newest first."""
         entries, _ = await self.page(project_id, trace_id=trace_id, limit=SUBJECT_ENTRIES)
         return entries
+
+    async def entries_of_traces(
+        self, project_id: int, trace_ids: Sequence[bytes]
+    ) -> dict[bytes, list[FeedbackRow]]:
+        """What was said of each of these traces and their spans, the newest first."""
+        rows = await self.database.fetch(
+            _ENTRIES_OF_TRACES, project_id, list(dict.fromkeys(trace_ids)), timeout_s=READ_TIMEOUT_S
+        )
+        by_trace: dict[bytes, list[FeedbackRow]] = {}
+        for row in rows:
+            by_trace.setdefault(row["trace_id"], []).append(_row(row))
+        return by_trace
 
     async def of_session(self, project_id: int, session_id: str) -> list[FeedbackRow]:
         """What was said of a session itself, the newest first."""
