@@ -98,6 +98,19 @@ class Feedback:
         return f"{line} “{start if len(start) <= 200 else start[:199] + '…'}”"
 
 
+@attrs.frozen
+class Rating:
+    """A number that a trace or a span of it was given under a name, as detectors count it. `graded` says that
+    the numbers of the name are more than 0 and 1, `better` which end is the good one.
+    """
+
+    name: str
+    span_id: bytes | None
+    number: float
+    better: Better
+    graded: bool
+
+
 def checked(
     *,
     source: FeedbackSource,
