@@ -98,6 +98,17 @@ MARKS: Final[Mapping[str, str]] = {
 }
 
 
+def new_kinds(case: Mapping[str, Any]) -> Sequence[str]:
+    """The failures of new kinds that came with a case which is led by another finding, by their titles."""
+    return [
+        finding["title"]
+        for finding in case["findings"]
+        if finding["detector"] == "new_signature"
+        and finding["id"] != case["finding_id"]
+        and finding["status"] != "rejected"
+    ]
+
+
 @attrs.frozen
 class Title:
     """A title in its two halves: what happened, and from what to what."""

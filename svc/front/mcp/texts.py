@@ -139,7 +139,8 @@ EXTENSIONS: Final = {
         "describe_dataset": """
             measures are what the query tools work out beside counts, times what their range can be on.
             Fields of spans include attributes such as environment, release, tenant, tag, agent and tool,
-            and attr.… for the project's own.""",
+            and attr.… for the project's own; filters take any other attr. too, slowly: notes says how far
+            it came.""",
         "query_count": """
             measure adds errors, cost, tokens, a percentile of durations, or distinct traces, sessions or
             users. by started_at asks about when things happened; by arrival, notes says what that misses.""",

@@ -60,6 +60,8 @@ class TraceFilter:
     attributes: Sequence[tuple[str, str]] = ()
     #: Pairs of an attribute that is no field and its value, which only payloads tell; `by_payload` says how.
     payload_attributes: Sequence[tuple[str, str]] = ()
+    #: The same of what no span of the trace may say.
+    payload_without: Sequence[tuple[str, str]] = ()
     #: Pairs of a column of `SPAN_COLUMNS` and its value; only with `one_span`, as what became of it.
     span_fields: Sequence[tuple[str, str]] = ()
     span_status: Status | None = None
@@ -88,6 +90,11 @@ class TraceFilter:
     without_feedback: Sequence[AskedFeedback] = ()
     #: The set of people that it, or a span of it, is in.
     set_id: UUID | None = None
+
+    @property
+    def by_payload(self) -> bool:
+        """Whether payloads have to be looked into."""
+        return bool(self.payload_attributes or self.payload_without)
 
     @property
     def by_value(self) -> bool:
