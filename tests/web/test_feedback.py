@@ -68,6 +68,14 @@ async def test_a_note_is_signed_shown_as_text_and_removed(owner: Visitor) -> Non
     assert "Look" not in (await owner.get(at("healthy"))).text
 
 
+async def test_names_beyond_the_bound_are_told_on_the_page(owner: Visitor, store: Database) -> None:
+    assert "refused" not in (await owner.get(f"{BASE}/feedback")).text
+    entries = [checked(source="api", name=f"n{n}", trace_id=bytes(15) + b"\1", number=1) for n in range(203)]
+    for _ in range(2):
+        assert len(await FeedbackStore(store).keep(PROJECT, entries, now())) == 3
+    assert "6 entries were refused, the last one" in (await owner.get(f"{BASE}/feedback")).text
+
+
 async def test_an_empty_note_is_refused(owner: Visitor) -> None:
     refused = await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "text": " "})
     assert refused.status == 400

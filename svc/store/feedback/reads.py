@@ -223,6 +223,15 @@ class FeedbackReads:
         rows = await self.database.fetch(_WRITTEN, project_id, low, limit, timeout_s=READ_TIMEOUT_S)
         return [_row(row) for row in rows]
 
+    async def refused(self, project_id: int) -> tuple[int, datetime] | None:
+        """How many entries had a name that the project has no room for, and when the last of them came."""
+        rows = await self.database.fetch(
+            "select entries, last_at from feedback_refused where project_id = $1",
+            project_id,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return (rows[0]["entries"], rows[0]["last_at"]) if rows else None
+
     async def names(
         self, project_id: int, low: datetime | None = None, high: datetime | None = None
     ) -> list[NameSums]:

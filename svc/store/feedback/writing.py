@@ -1,9 +1,9 @@
 """Entries of feedback, written with the firings that show them among all classifiers'.
 
-Owns the tables `feedback` and `feedback_name`, and the rows of `classifier_event` whose `classifier_id`
-begins with `feedback.`. An entry is `(project, source, id)`: one that comes again takes the place of the
-first. Its trace need not be there. Retention takes entries away with their trace. A trace that is rated is
-put into `fold_due`, from which detectors count it anew.
+Owns the tables `feedback`, `feedback_name` and `feedback_refused`, and the rows of `classifier_event` whose
+`classifier_id` begins with `feedback.`. An entry is `(project, source, id)`: one that comes again takes the
+place of the first. Its trace need not be there. Retention takes entries away with their trace. A trace that
+is rated is put into `fold_due`, from which detectors count it anew.
 
 Ordering: names are written before entries and both in one order, so that two writers cannot deadlock.
 """
@@ -79,6 +79,12 @@ where (e.classifier_id, e.subject_kind, e.subject_session_id, e.subject_trace_id
     excluded.subject_trace_id, excluded.subject_span_id, excluded.summary)
 """
 
+# What had no room: people are told how much, and when last.
+_REFUSED: Final = """
+insert into feedback_refused as r (project_id, entries, last_at) values ($1, $2, $3)
+on conflict (project_id) do update set entries = r.entries + excluded.entries, last_at = excluded.last_at
+"""
+
 # Those that settled already; one that has not is counted with its ratings when it does.
 _AGAIN: Final = """
 insert into fold_due (project_id, trace_id, rated)
@@ -102,6 +108,8 @@ async def write_feedback(
         await _write_entries(connection, project_id, kept, now)
         rated = {entry.trace_id for entry in kept if entry.trace_id and entry.number is not None}
         await _count_again(connection, project_id, rated)
+    if without_room:
+        await connection.execute(_REFUSED, project_id, len(newest) - len(kept), now)
     return without_room
 
 
