@@ -43,6 +43,8 @@ WATCHES: Final[Mapping[str, str]] = {
     "new_signature": "new kinds of failure",
     "model_change": "models that answer",
     "marks": "marks of traces",
+    "feedback": "ratings of yes or no",
+    "feedback_drift": "scores",
     "frustration": "frustration",
     "groundedness": "groundedness",
 }

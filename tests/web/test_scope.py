@@ -78,6 +78,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/sets/{setId}": "viewer",
     "GET …/sets/{setId}/export": "viewer",
     "POST …/sets/add": "member",
+    "POST …/sets/note": "member",
     "POST …/sets/remove": "member",
     "POST …/sets/forget": "member",
     "POST …/feedback": "member",

@@ -132,7 +132,8 @@ EXTENSIONS: Final = {
             sort ranks the traces of a range: the slowest of a day is sort latency, limit 1.
             failed_spans true finds traces that went on after a span failed. filters finds traces with one
             span that has all its values: {"tool": "search", "status": "error", "environment": "prod"};
-            attr. and a name asks for any attribute, slowly: notes says how far it came.""",
+            attr. and a name asks for any attribute, slowly: notes says how far it came. feedback
+            ["helpful<0.5"] finds what people disliked; set reads a set that they keep, with its notes.""",
         "list_spans": """
             by started_at: range and order are on when spans ran, which is how to ask about yesterday.""",
         "describe_dataset": """

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 
@@ -39,6 +40,7 @@ _UNGROUPED: Final[Mapping[str, Any]] = {
     "without_marks": (),
     "feedback": (),
     "without_feedback": (),
+    "set_id": None,
 }
 
 
@@ -86,6 +88,8 @@ class TraceFilter:
     #: Feedback that the trace or a span of it was given, all of it, and what it was not.
     feedback: Sequence[AskedFeedback] = ()
     without_feedback: Sequence[AskedFeedback] = ()
+    #: The set of people that it, or a span of it, is in.
+    set_id: UUID | None = None
 
     @property
     def by_payload(self) -> bool:
@@ -205,7 +209,7 @@ def _given(where: Where, asked: AskedFeedback) -> str:
 
 
 def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
-    """What an index narrows: status, session, range, marks, feedback."""
+    """What an index narrows: status, session, range, marks, feedback, a set."""
     where = Where.of(project_id)
     if asked.status is not None:
         # In so many words, not as a parameter, so that the index on failed traces serves.
@@ -220,6 +224,11 @@ def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
         where.add(f"trace_id in ({_given(where, given)})")
     for given in asked.without_feedback:
         where.add(f"trace_id not in ({_given(where, given)})")
+    if asked.set_id is not None:
+        where.add(
+            "trace_id in (select e.trace_id from trace_set_entry e where e.project_id = $1"
+            f" and e.set_id = {where.value(asked.set_id)})"
+        )
     return where
 
 
