@@ -158,9 +158,9 @@ def _json_record(source: dict[str, Any], counts: _Counts, room: int) -> LogRecor
         span_id=id_of(get("spanId"), 8),
     )
     fill_attributes(attributes, record.attributes, room)
-    content = get("body")
-    if type(content) is dict and type(content.get("stringValue")) is str:
-        record.body.string_value = content["stringValue"]
+    body = LogRecord()
+    fill_attributes([{"key": "", "value": get("body")}], body.attributes, room)
+    record.body.CopyFrom(body.attributes[0].value)
     return record
 
 

@@ -182,8 +182,8 @@ class Settings:
         "SVC_INGEST_GENAI_EVENTS",
         BOOLEAN,
         "false",
-        "Takes OTLP logs and makes the events of Claude Code, Codex and Gemini CLI into spans; drops other"
-        " records, and metrics, with a count.",
+        "Takes OTLP logs: events of Claude Code, Codex and Gemini CLI become spans, messages of GenAI events"
+        " steps under their span; other records, and metrics, are dropped with a count.",
     )
     max_body_bytes: int = setting(
         "SVC_INGEST_MAX_BODY_BYTES",

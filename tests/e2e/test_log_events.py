@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx2
@@ -13,7 +15,7 @@ import pytest
 
 from svc.commands import doctor
 from svc.front.otlp.grpc import METHOD
-from tests import log_bodies
+from tests import log_bodies, wire
 from tests.log_bodies import Tree, as_json, as_protobuf
 from tests.service import PLAIN, Service, running, until
 
@@ -35,6 +37,10 @@ def by_json(service: Service, body: Tree) -> None:
 
 def by_protobuf(service: Service, body: Tree) -> None:
     assert post(service, as_protobuf(body), "application/x-protobuf").status_code == 200
+
+
+def by_traces(service: Service, call: Any) -> None:
+    assert service.send(wire.request(call).SerializeToString()).status_code == 200
 
 
 def by_grpc(service: Service, body: Tree) -> None:
@@ -102,3 +108,28 @@ def test_logs_that_were_acknowledged_outlive_a_kill(open_folder: Path) -> None:
         by_json(service, log_bodies.claude_code("killed"))
         until(lambda: _ledger(service)["duplicates"] == 6)
         service.wait_for_spans(6, session_id="killed")
+
+
+def test_messages_on_log_events_stand_under_their_span_whichever_comes_first(open_to_logs: Service) -> None:
+    for order, trace in (("before", "aa" * 16), ("after", "bb" * 16)):
+        ids = {"traceId": trace, "spanId": "cd" * 8}
+        message = '[{"role":"user","content":"' + order + '"}]'
+        attributes = {
+            "event.name": "gen_ai.client.inference.operation.details",
+            "gen_ai.input.messages": message,
+        }
+        event = log_bodies.logs(
+            "app", "openai", [log_bodies.record(log_bodies.START_NS, "", attributes, **ids)]
+        )
+        call = wire.span(
+            "chat",
+            {"session.id": order, "gen_ai.operation.name": "chat"},
+            trace_id=bytes.fromhex(trace),
+            span_id=b"\xcd" * 8,
+        )
+        sending = [partial(by_json, body=event), partial(by_traces, call=call)]
+        for number, send in enumerate(sending if order == "before" else reversed(sending), start=1):
+            send(open_to_logs)
+            open_to_logs.wait_for_spans(number, trace_id=trace)
+    step = open_to_logs.ask("count", {"dataset": "spans", "filters": {"trace_id": trace, "kind": "step"}})
+    assert step["count"] == 1

@@ -41,6 +41,7 @@ class LogEvent:
     attributes: Mapping[str, Any] = attrs.field(repr=False)
     trace_id: bytes = b""
     span_id: bytes = b""
+    body: Any = attrs.field(default=None, repr=False)
 
     def text(self, *keys: str) -> str | None:
         """The first of these keys that holds a name or an identifier."""
@@ -251,6 +252,12 @@ def _message(role: str, content: str | None) -> str | None:
 def _said(key: SpanKey, attributes: Mapping[str, Any]) -> dict[str, Any]:
     spoken = {name: value for name, value in attributes.items() if value is not None}
     return spoken | {"session.id": key.session}
+
+
+def content_span_id(event: LogEvent) -> bytes:
+    """The step under the span that an event names."""
+    place = (event.trace_id.hex(), event.span_id.hex(), str(event.time_ns))
+    return _digest(8, event.name, *place, _written(event.attributes), json.dumps(event.body, default=str))
 
 
 def _digest(size: int, *parts: str) -> bytes:

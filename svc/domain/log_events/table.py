@@ -1,7 +1,7 @@
 """Which log events become spans, and why any other is dropped.
 
-Owns `AGENTS`, `span_of` and the reasons for dropping. The reading of a logs body calls it for each record.
-Never reads OTLP, and never raises over what an event says.
+Owns `AGENTS`, `span_of`, `event_name` and the reasons for dropping. The translation calls it for each
+record. Never reads OTLP, and never raises over what an event says.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from protocol.otlp.event_spans import EventSpan
 from svc.domain.log_events import claude_code, codex, gemini_cli
+from svc.domain.log_events.content import CONTENT_EVENTS, content_span
 from svc.domain.log_events.event import LogEvent
 from svc.domain.log_events.rules import Rules
 
@@ -20,28 +21,18 @@ _BY_EVENT: Final[Mapping[str, Rules]] = {name: rules for rules in AGENTS for nam
 _PREFIX: Final = "claude_code."
 _CLAUDE_SCOPE: Final = "com.anthropic.claude_code"
 
-#: The events that carry the messages of a span.
-CONTENT_EVENTS: Final = frozenset(
-    {
-        "gen_ai.client.inference.operation.details",
-        "gen_ai.system.message",
-        "gen_ai.user.message",
-        "gen_ai.assistant.message",
-        "gen_ai.tool.message",
-        "gen_ai.choice",
-    }
-)
-
 Reason = Literal[
     "no event of an agent",
-    "messages of a span, which are read from the span alone",
+    "holds no messages of a span",
     "belongs to a span, which tells it",
     "names no session",
     "has no time",
+    "names no span",
     "a part of an answer",
 ]
+NO_SPAN: Final[Reason] = "names no span"
 UNKNOWN: Final[Reason] = "no event of an agent"
-CONTENT: Final[Reason] = "messages of a span, which are read from the span alone"
+NO_MESSAGES: Final[Reason] = "holds no messages of a span"
 OF_A_SPAN: Final[Reason] = "belongs to a span, which tells it"
 NO_SESSION: Final[Reason] = "names no session"
 NO_TIME: Final[Reason] = "has no time"
@@ -60,9 +51,11 @@ def event_name(candidates: tuple[str, ...], scope: str) -> str:
 
 def span_of(event: LogEvent) -> EventSpan | Reason:
     """The span that an event is made into, or why it is dropped."""
+    if event.name in CONTENT_EVENTS:
+        return _step(event)
     rules = _BY_EVENT.get(event.name)
     if rules is None:
-        return CONTENT if event.name in CONTENT_EVENTS else UNKNOWN
+        return UNKNOWN
     if any(event.span_id):
         return OF_A_SPAN
     if not event.time_ns:
@@ -71,3 +64,13 @@ def span_of(event: LogEvent) -> EventSpan | Reason:
     if key is None:
         return NO_SESSION
     return rules.events[event.name](key, event) or PART
+
+
+def _step(event: LogEvent) -> EventSpan | Reason:
+    if not (
+        len(event.trace_id) == 16 and len(event.span_id) == 8 and any(event.trace_id) and any(event.span_id)
+    ):
+        return NO_SPAN
+    if not event.time_ns:
+        return NO_TIME
+    return content_span(event) or NO_MESSAGES

@@ -65,6 +65,7 @@ def _event(item: Record) -> LogEvent:
         attributes,
         record.trace_id,
         record.span_id,
+        value_of(record.body),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,8 @@ from protocol.otlp.admission import Form
 from protocol.otlp.limits import DEFAULT_LIMITS, Limit, Limits, OverLimit
 from protocol.otlp.log_records import JSON_BYTES
 from protocol.otlp.reading import WireSpan, read_clean, walk
-from svc.domain.log_events.table import AGENTS, CONTENT, NO_SESSION, OF_A_SPAN, PART, UNKNOWN
+from svc.domain.log_events import content as log_content
+from svc.domain.log_events.table import AGENTS, NO_MESSAGES, NO_SESSION, NO_SPAN, OF_A_SPAN, PART, UNKNOWN
 from svc.domain.log_events.translation import counted, translated
 from svc.domain.mapping import map_span
 from svc.domain.pricing import PriceBook
@@ -175,10 +177,65 @@ def test_what_becomes_no_span_is_dropped_by_a_reason() -> None:
     assert drop(START_NS, "", prompt) == ((NO_SESSION, 1),)
     ids = {"traceId": "ab" * 16, "spanId": "cd" * 8}
     assert drop(START_NS, "", prompt | {"session.id": "s"}, **ids) == ((OF_A_SPAN, 1),)
-    assert drop(START_NS, "", {"event.name": "gen_ai.choice"}, **ids) == ((CONTENT, 1),)
+    assert drop(START_NS, "", {"event.name": "gen_ai.choice"}, **ids) == ((NO_MESSAGES, 1),)
+    assert drop(START_NS, "", {"event.name": log_content.DETAILS, "gen_ai.usage.input_tokens": 1}, **ids) == (
+        (NO_MESSAGES, 1),
+    )
+    assert drop(START_NS, "", {"event.name": "gen_ai.choice"}) == ((NO_SPAN, 1),)
     piece = {"event.name": "codex.sse_event", "conversation.id": "c", "event.kind": "response.created"}
     assert drop(START_NS, "", piece) == ((PART, 1),)
     assert drop(0, "", prompt | {"session.id": "s"}) == (("has no time", 1),)
+
+
+IDS = {"traceId": "ab" * 16, "spanId": "cd" * 8}
+ASKED, ANSWERED = [{"role": "user", "content": "why"}], [{"role": "assistant", "content": "because"}]
+
+
+def steps_of(records: list[Tree]) -> list[WireSpan]:
+    """The steps of content events, which have ids and so are written in JSON."""
+    made, screening = translated(as_json(logs("app", "openai", records)), "json", DEFAULT_LIMITS)
+    assert screening.refused == 0
+    again, _ = translated(as_json(logs("app", "openai", records)), "json", DEFAULT_LIMITS)
+    assert again == made
+    return list(walk(read_clean(made)))
+
+
+def test_the_messages_of_a_call_are_a_step_under_its_span_and_count_nothing() -> None:
+    said = {
+        "event.name": log_content.DETAILS,
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.usage.input_tokens": 5,
+        "gen_ai.input.messages": json.dumps(ASKED),
+        "gen_ai.output.messages": json.dumps(ANSWERED),
+    }
+    (step,) = steps_of([record(START_NS, "", said, **IDS)])
+    assert (step.trace_id, step.parent_span_id) == (b"\xab" * 16, b"\xcd" * 8)
+    row = map_span(step, PRICES)
+    assert (row.kind, row.input_preview, row.output_preview) == ("step", "why", "because")
+    assert not any(tokens(row))
+    assert row.provided_model_name is None
+
+
+def test_older_events_hold_one_message_each() -> None:
+    def kvlist(**members: Any) -> Tree:
+        return {
+            "kvlistValue": {"values": [{"key": key, "value": content} for key, content in members.items()]}
+        }
+
+    why, because = log_bodies.value("why"), log_bodies.value("because")
+    choice = kvlist(
+        index=log_bodies.value(0), message=kvlist(role=log_bodies.value("assistant"), content=because)
+    )
+    records = [
+        record(START_NS, "", {}, eventName="gen_ai.user.message", **IDS) | {"body": kvlist(content=why)},
+        record(START_NS, "", {}, eventName="gen_ai.choice", **IDS) | {"body": choice},
+        record(START_NS, "", {"content": "be brief"}, eventName="gen_ai.system.message", **IDS),
+    ]
+    rows = {span.name: map_span(span, PRICES) for span in steps_of(records)}
+    assert rows["user.message"].input_preview == "why"
+    assert rows["choice"].output_preview == "because"
+    assert {row.kind for row in rows.values()} == {"step"}
+    assert len(rows) == 3
 
 
 def test_a_time_may_stand_in_an_attribute_alone() -> None:
