@@ -18,6 +18,7 @@ from svc.web.pages import (
     findings,
     first_look,
     invitation,
+    overview,
     populations,
     prices,
     rca,
@@ -48,6 +49,7 @@ from svc.web.pages import (
     trace_span,
     traces,
     triage,
+    user,
     vitals,
 )
 
@@ -79,6 +81,8 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *trace_export.PAGES,
     *sessions.PAGES,
     *vitals.PAGES,
+    *overview.PAGES,
+    *user.PAGES,
     *explore.PAGES,
     *populations.PAGES,
     *prices.PAGES,
