@@ -15,6 +15,7 @@ import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.feedback import BetterBody, FeedbackNew
+from protocol.rest.query import timestamp
 from svc.domain.feedback import MOST_NAMES, NOTE, THUMB
 from svc.domain.quantities import score
 from svc.front.api import feedback
@@ -92,6 +93,22 @@ async def page(visit: Visit) -> Html | Refusal:
         "thumbs": next((row for row in given if row.name == THUMB), None),
     }
     return Html("pages/feedback", context)
+
+
+async def name_rows(visit: Visit, low: datetime, high: datetime, most: int) -> list[NameRow]:
+    """What the names with most entries say over a range, for a page that shows them beside other things."""
+    reads = FeedbackReads(visit.means.database)
+    names = await reads.names(visit.project.id, low, high)
+    said = [sums for sums in names if sums.numbers][:most]
+    by_day = await reads.by_day(visit.project.id, [sums.name for sums in said], low)
+    instants = {"from": timestamp(low), "to": timestamp(high)}
+    return [
+        attrs.evolve(
+            _name_row(visit, sums, [day for day in by_day.get(sums.name, []) if day[0] < high], ""),
+            address=query(f"{visit.base}/traces", q=str(Token("feedback", sums.name)), **instants),
+        )
+        for sums in said
+    ]
 
 
 def _name_row(visit: Visit, sums: NameSums, days: Sequence[tuple[datetime, float]], window: str) -> NameRow:
