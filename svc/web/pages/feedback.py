@@ -52,15 +52,16 @@ class NameRow:
         """The mean, of thumbs and the like as a share."""
         if self.sums.mean is None:
             return ""
-        return words.percent(self.sums.mean) if self.is_share else score(self.sums.mean)
+        return words.percent(self.sums.mean) if self.is_share else score(round(self.sums.mean, 2))
 
     @property
     def interval(self) -> str:
         """Between which bounds the mean is certain."""
         if self.sums.interval is None:
             return ""
-        write = words.percent if self.is_share else score
-        return " to ".join(write(bound) for bound in self.sums.interval)
+        return " to ".join(
+            words.percent(bound) if self.is_share else score(round(bound, 2)) for bound in self.sums.interval
+        )
 
     @property
     def is_share(self) -> bool:
