@@ -81,6 +81,17 @@ async def test_the_list_of_sessions_shows_the_mean_of_a_chosen_name(owner: Visit
     assert '<span title="2 entries">3</span>' in page
 
 
+async def test_overview_shows_what_was_thought_with_its_interval(owner: Visitor, store: Database) -> None:
+    assert "<h2>Feedback</h2>" not in (await owner.get(f"{BASE}/overview")).text
+    for number in range(10):
+        await judged(store, name="helpful", number=float(number < 7), author=f"u{number}", judged_at=now())
+    page = (await owner.get(f"{BASE}/overview")).text
+    section = page[page.index("<h2>Feedback</h2>") :]
+    assert '<td class="num">10</td><td class="num">70 %</td><td class="soft nowrap">40 % to' in section
+    # What people think is not narrowed by what spans hold.
+    assert "<h2>Feedback</h2>" not in (await owner.get(f"{BASE}/overview?q=model:gpt-4o")).text
+
+
 async def test_names_beyond_the_bound_are_told_on_the_page(owner: Visitor, store: Database) -> None:
     assert "refused" not in (await owner.get(f"{BASE}/feedback")).text
     entries = [checked(source="api", name=f"n{n}", trace_id=bytes(15) + b"\1", number=1) for n in range(203)]

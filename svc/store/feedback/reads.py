@@ -172,7 +172,7 @@ class TraceFeedback:
     @property
     def verdict(self) -> str:
         """The number, else the category; nothing of a text alone."""
-        return self.category or "" if self.mean is None else score(self.mean)
+        return self.category or "" if self.mean is None else score(round(self.mean, 2))
 
 
 @attrs.define(eq=False)

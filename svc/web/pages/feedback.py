@@ -15,6 +15,7 @@ import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.feedback import BetterBody, FeedbackNew
+from protocol.rest.query import timestamp
 from svc.domain.feedback import MOST_NAMES, NOTE, THUMB
 from svc.domain.quantities import score
 from svc.front.api import feedback
@@ -51,15 +52,16 @@ class NameRow:
         """The mean, of thumbs and the like as a share."""
         if self.sums.mean is None:
             return ""
-        return words.percent(self.sums.mean) if self.is_share else score(self.sums.mean)
+        return words.percent(self.sums.mean) if self.is_share else score(round(self.sums.mean, 2))
 
     @property
     def interval(self) -> str:
         """Between which bounds the mean is certain."""
         if self.sums.interval is None:
             return ""
-        write = words.percent if self.is_share else score
-        return " to ".join(write(bound) for bound in self.sums.interval)
+        return " to ".join(
+            words.percent(bound) if self.is_share else score(round(bound, 2)) for bound in self.sums.interval
+        )
 
     @property
     def is_share(self) -> bool:
@@ -92,6 +94,22 @@ async def page(visit: Visit) -> Html | Refusal:
         "thumbs": next((row for row in given if row.name == THUMB), None),
     }
     return Html("pages/feedback", context)
+
+
+async def name_rows(visit: Visit, low: datetime, high: datetime, most: int) -> list[NameRow]:
+    """What the names with most entries say over a range, for a page that shows them beside other things."""
+    reads = FeedbackReads(visit.means.database)
+    names = await reads.names(visit.project.id, low, high)
+    said = [sums for sums in names if sums.numbers][:most]
+    by_day = await reads.by_day(visit.project.id, [sums.name for sums in said], low)
+    instants = {"from": timestamp(low), "to": timestamp(high)}
+    return [
+        attrs.evolve(
+            _name_row(visit, sums, [day for day in by_day.get(sums.name, []) if day[0] < high], ""),
+            address=query(f"{visit.base}/traces", q=str(Token("feedback", sums.name)), **instants),
+        )
+        for sums in said
+    ]
 
 
 def _name_row(visit: Visit, sums: NameSums, days: Sequence[tuple[datetime, float]], window: str) -> NameRow:

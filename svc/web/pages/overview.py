@@ -25,11 +25,14 @@ from svc.web.overview_period import NAMED, DayRange
 from svc.web.overview_reads import DIMENSIONS, Dimension, Overview, OverviewReads
 from svc.web.overview_view import charts, csv_lines, headline, table
 from svc.web.page import PROJECT, Html, PageRoute, Sent, Visit
+from svc.web.pages.feedback import name_rows
 from svc.web.render import query
 from svc.web.trace_call import SPAN_FIELDS
 
 #: Filters that can be asked of spans and of traces alike, beside attributes.
 _OF_BOTH: Final = frozenset({"model", "kind", "site", "session", "user"})
+#: Names of feedback that are shown, those with most entries.
+_NAMES_SHOWN: Final = 6
 #: Cases that the second line names, and how many are looked through for them.
 _CASES_NAMED: Final = 2
 _CASES_READ: Final = 20
@@ -63,6 +66,8 @@ async def overview(visit: Visit) -> Html:
         "total": total,
         "utc": UTC,
         "cases": await _cases(visit, period),
+        # What people think is not narrowed by what spans hold.
+        "feedback": [] if filters.tokens else await name_rows(visit, period.low, period.high, _NAMES_SHOWN),
         "nothing": bool(figures.traces is not None and not figures.traces.count and not filters.tokens)
         and await TraceCounts(visit.means.history).ends(visit.project.id) is None,
         "unpriced": traces_address(visit, read_filters("unpriced:yes"), period.low, period.high),
