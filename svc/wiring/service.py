@@ -73,6 +73,7 @@ from svc.wiring.alerts import OwnChecks, alert_loops, copy_name
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
+from svc.wiring.erasing import eraser_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.mcp import mcp_endpoint
 from svc.wiring.open_store import Store
@@ -296,6 +297,7 @@ class Service:
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
             (lambda: Purger(store=PostgresPurgeStore(self.pools.upkeep), now=now, vitals=purger), purger),
+            eraser_loop(self.settings, self.pools.upkeep, self.board),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             self._roller("trace-roller", PostgresTraceStore(self.pools.upkeep), ROUND_TRACES),
             # One at a time: each is a transaction of its own.

@@ -146,6 +146,8 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/settings/dead-letters/replay": "member",
     "POST …/settings/dead-letters/discard": "member",
     "POST …/settings/dead-letters/fetch": "admin",
+    "GET …/settings/erasing": "viewer",
+    "POST …/settings/erasing": "member",
     "GET …/settings/integrations": "viewer",
     "POST …/settings/integrations": "admin",
     "POST …/settings/integrations/test": "admin",

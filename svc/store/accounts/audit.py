@@ -79,6 +79,7 @@ Action = Literal[
     "attribute.promote",
     "attribute.hide",
     "attribute.rename",
+    "data.erase",
 ]
 
 

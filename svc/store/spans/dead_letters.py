@@ -3,7 +3,7 @@ replays or drops it.
 
 Owns the table `dead_letter`. Drainers bury; what people do with letters is in
 `svc.store.spans.dead_letter_requests`. Replaying is idempotent: a span that is stored already counts as a
-duplicate by the identity rule, and the letter goes.
+duplicate by the identity rule, and the letter goes. What was erased is buried no more than it is stored.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import attrs
 
 from protocol.storage import Batch, Letter, Outage, StoreRefused, Written
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.tombstones import erased_among, hold
+from svc.store.spans.dead_letter_erasing import named_in, remains_of
 
 
 @attrs.frozen
@@ -40,15 +42,16 @@ class DeadLetterStore:
         """Keep what could not be stored, with the reason."""
 
         async def work(connection: Connection) -> None:
+            storable = await _without_erased(connection, letters)
             # The letters, one row each.
             await connection.execute(
                 "insert into dead_letter (project_id, reason, spans, received_at, body) select * from"
                 " unnest($1::bigint[], $2::text[], $3::integer[], $4::timestamptz[], $5::bytea[])",
-                [letter.project_id for letter in letters],
-                [letter.reason for letter in letters],
-                [letter.spans for letter in letters],
-                [letter.received_at for letter in letters],
-                [letter.body for letter in letters],
+                [letter.project_id for letter in storable],
+                [letter.reason for letter in storable],
+                [letter.spans for letter in storable],
+                [letter.received_at for letter in storable],
+                [letter.body for letter in storable],
             )
 
         await self.database.run(work)
@@ -64,6 +67,25 @@ class DeadLetterStore:
             return span_count
 
         return await self.database.run(work, readonly=True)
+
+
+async def _without_erased(connection: Connection, letters: Sequence[Letter]) -> Sequence[Letter]:
+    """The letters without spans that were erased; none that holds nothing else."""
+    state = await hold(connection, {letter.project_id for letter in letters})
+    if not state.marked:
+        return letters
+    storable = []
+    for letter in letters:
+        mentions = named_in(letter.body) if letter.project_id in state.marked else None
+        erased = await erased_among(
+            connection, state, ((letter.project_id, *ids[:3]) for ids in mentions or ())
+        )
+        remains = None if erased is None else remains_of(letter.project_id, letter.body, erased)
+        if remains is None:
+            storable.append(letter)
+        elif remains.spans:
+            storable.append(attrs.evolve(letter, body=remains.body, spans=remains.spans))
+    return storable
 
 
 async def written_again(letter: LetterRow, write: Callable[[Batch], Awaitable[Written]]) -> int | str:
