@@ -48,6 +48,7 @@ from svc.front.server.door import Door
 from svc.front.server.sub_path import SubPath
 from svc.ingest.attributes import AttributeExchange
 from svc.ingest.decoder import decoder_process
+from svc.ingest.masking import MaskingExchange
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
 from svc.runtime.files import connections_allowed
@@ -180,7 +181,9 @@ class Service:
         spans = SpanStore(self.pools.ingest, days, CallSites())
         self.attributes.codes = spans.codes
         fields, census = self.attributes.reader, self.attributes.census
-        return Ingest(decoder(self.prices, self.observations, fields=fields, census=census), spans)
+        masking = self.attributes.masking = MaskingExchange(self.pools.ingest)
+        decode = decoder(self.prices, self.observations, fields=fields, census=census, masker=masking.masker)
+        return Ingest(decode, spans, masking.ensure)
 
     def _pages(self) -> Site:
         process_view = process_view_of(

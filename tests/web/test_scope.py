@@ -146,6 +146,8 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/settings/dead-letters/replay": "member",
     "POST …/settings/dead-letters/discard": "member",
     "POST …/settings/dead-letters/fetch": "admin",
+    "GET …/settings/masking": "viewer",
+    "POST …/settings/masking": "admin",
     "GET …/settings/erasing": "viewer",
     "POST …/settings/erasing": "member",
     "GET …/settings/integrations": "viewer",

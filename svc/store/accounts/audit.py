@@ -80,6 +80,7 @@ Action = Literal[
     "attribute.hide",
     "attribute.rename",
     "data.erase",
+    "masking.update",
 ]
 
 

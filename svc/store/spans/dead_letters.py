@@ -9,14 +9,19 @@ duplicate by the identity rule, and the letter goes. What was erased is buried n
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import attrs
 
+from protocol.inflate import Unreadable
+from protocol.otlp.reading import read_clean
 from protocol.storage import Batch, Letter, Outage, StoreRefused, Written
+from svc.domain.masking import Masker
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import erased_among, hold
 from svc.store.spans.dead_letter_erasing import named_in, remains_of
+from svc.store.spans.masking import MaskingStore
 
 
 @attrs.frozen
@@ -40,6 +45,7 @@ class DeadLetterStore:
 
     async def bury(self, letters: Sequence[Letter]) -> None:
         """Keep what could not be stored, with the reason."""
+        letters = await self._masked(letters)
 
         async def work(connection: Connection) -> None:
             storable = await _without_erased(connection, letters)
@@ -55,6 +61,23 @@ class DeadLetterStore:
             )
 
         await self.database.run(work)
+
+    async def _masked(self, letters: Sequence[Letter]) -> Sequence[Letter]:
+        """The letters as their projects have them stored; what cannot be read stays as it came."""
+        rules = await MaskingStore(self.database).every_rule()
+        if not rules.keys() & {letter.project_id for letter in letters}:
+            return letters
+        masker = Masker()
+        masker.adopt(rules)
+        masked_letters = []
+        for letter in letters:
+            body = letter.body
+            with suppress(Unreadable):
+                request = read_clean(body)
+                masker.mask(letter.project_id, request)
+                body = request.SerializeToString()
+            masked_letters.append(attrs.evolve(letter, body=body))
+        return masked_letters
 
     async def count_spans(self) -> int:
         """How many spans lie here."""

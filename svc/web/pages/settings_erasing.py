@@ -58,7 +58,7 @@ async def _page(visit: Visit, form: EraseForm, *, asks: bool = False, refusal: R
         counts = await Erasing(visit.means.questions).preview(visit.project.id, "trace", form.id)
     erasures = (await get_erasures(visit.call)).erasures
     context = {
-        "tab": "erasing",
+        "tab": "masking",
         "kinds": KINDS,
         "typed": form,
         "asks": asks,
