@@ -47,15 +47,17 @@ async def test_what_is_no_id_is_said_and_nothing_typed_is_markup(owner: Visitor,
     assert HOSTILE not in asking.text
 
 
-async def test_a_trace_and_a_session_lead_there(owner: Visitor, store: Database) -> None:
+async def test_a_trace_a_session_and_a_user_lead_there(owner: Visitor, store: Database) -> None:
     said = {"user.id": "mara", "session.id": "s", "gen_ai.operation.name": "chat"}
     await store_of(store).write(rows(one(1, attributes=said)))
     await PostgresTraceStore(store).settle(now(), 10)
     trace = await owner.get(f"{BASE}/traces/{TRACE.hex()}")
     session = await owner.get(f"{BASE}/session?id=s")
     assert f"kind=trace&amp;id={TRACE.hex()}" in trace.text
+    user = await owner.get(f"{BASE}/user?id=mara")
     for seen in (trace, session):
         assert "kind=session&amp;id=s" in seen.text
+    for seen in (trace, session, user):
         assert "kind=user&amp;id=mara" in seen.text
 
 

@@ -29,6 +29,8 @@ from svc.front.api import (
     project_settings,
     projects,
     retention_rules,
+    set_export,
+    sets,
     spans,
     sso,
 )
@@ -56,6 +58,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *marks.ROUTES,
     *masking.ROUTES,
     *feedback.ROUTES,
+    *sets.ROUTES,
+    *set_export.ROUTES,
     *findings.ROUTES,
     *cases.ROUTES,
     *agents.ROUTES,

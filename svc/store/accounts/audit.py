@@ -81,6 +81,11 @@ Action = Literal[
     "attribute.rename",
     "data.erase",
     "masking.update",
+    "set.create",
+    "set.add",
+    "set.note",
+    "set.remove",
+    "set.delete",
 ]
 
 
