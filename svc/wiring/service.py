@@ -43,6 +43,7 @@ from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas
+from svc.front.otlp.signals import OTHERS
 from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
 from svc.front.server.sub_path import SubPath
@@ -74,7 +75,6 @@ from svc.wiring.alerts import OwnChecks, alert_loops, copy_name
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
-from svc.wiring.erasing import eraser_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.mcp import mcp_endpoint
 from svc.wiring.open_store import Store
@@ -162,6 +162,7 @@ class Service:
             quotas=Quotas(quota_sizes(self.settings)),
             no_disk=self.safekeeping.refuses,
             hears=self.teeing.hears,
+            others=OTHERS if self.settings.genai_events else (),
         )
 
     def _door(self, mcp: Mcp, app: Any) -> Door:
@@ -172,18 +173,18 @@ class Service:
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
         plain = None if self.tls is None else self.tls.plain
         sub_path = SubPath(self.settings.base_path) if self.settings.base_path else None
-        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port, plain=plain, sub_path=sub_path)
+        return Door(
+            otlp=http.by_path(), mcp=mcp, app=app, grpc_port=grpc_port, plain=plain, sub_path=sub_path
+        )
 
     def _sink(self) -> BatchSink:
         if self.decoders:
             return Decoders(self.decoders)
-        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
-        spans = SpanStore(self.pools.ingest, days, CallSites())
-        self.attributes.codes = spans.codes
-        fields, census = self.attributes.reader, self.attributes.census
-        masking = self.attributes.masking = MaskingExchange(self.pools.ingest)
-        decode = decoder(self.prices, self.observations, fields=fields, census=census, masker=masking.masker)
-        return Ingest(decode, spans, masking.ensure)
+        pool, attributes = self.pools.ingest, self.attributes
+        spans = SpanStore(pool, DayPartitions(pool, self.settings.trace_ttl_days), CallSites())
+        masking = attributes.masking = MaskingExchange(pool)
+        attributes.codes, known = spans.codes, (attributes.reader, attributes.census, masking.masker)
+        return Ingest(decoder(self.prices, self.observations, None, *known), spans, masking.ensure)
 
     def _pages(self) -> Site:
         process_view = process_view_of(
@@ -208,6 +209,7 @@ class Service:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             signals=lambda: self.intake.tally.signals.recent(),
+            log_records=self.intake.log_records,
             tls=None if self.tls is None else self.tls.report,
             more=lambda: self.safekeeping.health() | self.teeing.health() | self.alerts.health(),
             loop=self.watchdog.snapshot,
@@ -300,7 +302,6 @@ class Service:
             (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
             (lambda: Purger(store=PostgresPurgeStore(self.pools.upkeep), now=now, vitals=purger), purger),
-            eraser_loop(self.settings, self.pools.upkeep, self.board),
             (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
             self._roller("trace-roller", PostgresTraceStore(self.pools.upkeep), ROUND_TRACES),
             # One at a time: each is a transaction of its own.
