@@ -11,6 +11,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │   TraceRoller × 2 ──settle──▶ store ◀──build── HourBuilder × 2
       │                                 "   ◀──make─── Partitioner
       │   ExporterWriter ──add──▶       "   ◀─expire── RetentionSweeper, ◀─empty── Purger
+      │                               ◀─erase── Eraser
       │   DetectingProcess ══▶ TallyUpdater, judges, CaseAnalyst ────▶ "  (a process of its own)
       │   Launcher ◀─claim─ store; ══▶ sandbox runner (RunnerChild, or another machine's)
       │                               ◀─count─── Heartbeat ──▶ its host
@@ -32,7 +33,7 @@ The spool and the table of verdicts are passive: they hold state, the actors hol
 
 Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
 spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, `certificates`, `leases`, `attempts`, `disk_budget`, `backups`, `alerts`, `alert_outage`, all of
-them `rounds`), `tee`, `notifications`, and `detecting` (what runs in the other process is in
-`svc.detecting`), at last `launcher` and `runner_child`.
+`purger`, `eraser`, `certificates`, `leases`, `attempts`, `disk_budget`, `backups`, `alerts`,
+`alert_outage`, all of them `rounds`), `tee`, `notifications`, and `detecting` (what runs in the other
+process is in `svc.detecting`), at last `launcher` and `runner_child`.
 """

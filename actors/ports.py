@@ -68,6 +68,7 @@ __all__ = [
     "Connect",
     "Deleted",
     "DeliveryStore",
+    "EraserStore",
     "Eviction",
     "Freed",
     "Graveyard",
@@ -171,6 +172,16 @@ class PurgeStore(Protocol):
     async def purge(self, project_id: int, table: str, limit: int) -> int: ...
 
     async def purged(self, project_id: int) -> None: ...
+
+
+class EraserStore(Protocol):
+    """Where somebody's data is erased. All verbs raise `Outage`."""
+
+    async def projects(self) -> Sequence[int]: ...
+
+    async def step(self, project_id: int) -> object | None: ...
+
+    async def drop_expired(self, now: datetime) -> None: ...
 
 
 class Authority(Protocol):

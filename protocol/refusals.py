@@ -412,6 +412,10 @@ PAYLOAD_HOLDS_TOO_MUCH: Final = Refusal(
 NO_SUCH_LETTER: Final = Refusal(
     404, "NOT_FOUND", "there is no such dead letter in this project; it may have been replayed"
 )
+NO_SUCH_ERASURE: Final = Refusal(404, "NOT_FOUND", "there is no such erasure in this project")
+TOO_MANY_ERASURES: Final = Refusal(
+    429, "RATE_LIMITED", "too many erasures wait in this project; ask again when some are done"
+)
 NO_LETTER_CHOSEN: Final = Refusal(400, "BAD_REQUEST", "say which letters: ids, a reason, or all")
 LETTER_TOO_LARGE: Final = Refusal(
     413, "PAYLOAD_TOO_LARGE", "{size} MiB are not opened here; trace-svc dead-letters show prints them"

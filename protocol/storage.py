@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from traceback import extract_tb
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import attrs
 
@@ -151,6 +151,21 @@ class Built:
 
     hours: int
     more: bool
+
+
+#: What can be erased: a trace, a session, all data of a user.
+Erasable = Literal["trace", "session", "user"]
+
+
+@attrs.frozen
+class ErasedNote:
+    """What must be erased again after a restore of an older backup: a keyed digest of an id, and its key."""
+
+    project: str
+    kind: Erasable
+    salt: str
+    digest: str
+    asked_at: datetime
 
 
 @attrs.frozen

@@ -93,6 +93,13 @@ async def _awaited(command: Command, arguments: argparse.Namespace, settings: Se
 
     if command.serves:
         return await command.entry().run(arguments, settings)
+    # The demo refuses then.
+    if settings.embedded and not command.looks_only and command.name != "demo":
+        from svc.commands.own_service import other_folder
+
+        elsewhere = other_folder(settings)
+        if elsewhere is not None:
+            print(f"note: {elsewhere}, which is what this command works on", file=sys.stderr)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_interrupted)
         code = await command.entry().run(arguments, settings)

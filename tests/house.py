@@ -49,8 +49,12 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     ),
     # A run of an agent ends with a ruling or a report.
     "svc/store/agents": (STORE | BELOW | {"svc.store.detection", "svc.store.agents"}, SQL),
-    # What a finding cites outlives its day, so the sweep asks which findings are over.
-    "svc/store/retention": (STORE | BELOW | {"svc.store.retention", "svc.store.detection"}, SQL),
+    # What a finding cites outlives its day, so the sweep asks which findings are over; what is erased is
+    # looked for in payloads.
+    "svc/store/retention": (
+        STORE | BELOW | {"svc.store.retention", "svc.store.detection", "svc.store.spans"},
+        SQL,
+    ),
     # A whole database, out and in.
     "svc/store/backup": (STORE | BELOW | {"svc.store.spans", "svc.store.backup"}, SQL),
     "svc/store/reads": ({"protocol", "svc.domain", "svc.store"}, SQL),

@@ -52,6 +52,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("deploy/operating.md", "operating", "Operating"),
             ("deploy/settings.md", "settings", "Settings"),
             ("deploy/backup.md", "backup", "Backup and disk"),
+            ("deploy/erasing.md", "erasing", "Personal data"),
             ("deploy/sizing.md", "sizing", "How large"),
             ("deploy/moving.md", "moving", "Moving in"),
             ("deploy/BENCHMARKS.md", "benchmarks", "Benchmarks"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, get_args
@@ -30,7 +29,6 @@ from protocol.rest.query import (
 from svc.commands.asked import PRINTED, Answer
 from svc.commands.columns import printable
 from svc.commands.filters import read_filters, refusal_sentence
-from svc.commands.own_service import other_folder
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
@@ -167,9 +165,6 @@ def _offer_range(verb: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Ask and print. Raises `OperatorError` for what cannot be asked, `Outage`."""
-    elsewhere = other_folder(settings) if settings.embedded else None
-    if elsewhere is not None:
-        print(f"note: {elsewhere}, which is what is asked", file=sys.stderr)
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         try:

@@ -19,6 +19,7 @@ from protocol.storage import Batch, Written
 from protocol.text import clean_value
 from svc.config.table import Settings
 from svc.domain.intake import decoder
+from svc.domain.masking import Masker
 from svc.domain.pricing import PriceBook
 from svc.ingest.prices import price_book
 from svc.store.accounts.audit import OPERATOR
@@ -26,6 +27,7 @@ from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letter_requests import NO_BOUND, Chosen, DeadLetterRequests
 from svc.store.spans.dead_letters import DeadLetterStore
+from svc.store.spans.masking import MaskingStore
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import open_store
 from svc.wiring.spools import bring_home
@@ -118,7 +120,9 @@ async def _show(requests: DeadLetterRequests, letter_id: int) -> None:
 async def _replay(
     requests: DeadLetterRequests, prices: PriceBook, spans: SpanStore, ids: list[int] | None
 ) -> None:
-    decode = decoder(prices)
+    masker = Masker()
+    masker.adopt(await MaskingStore(spans.database).every_rule())
+    decode = decoder(prices, masker=masker)
 
     async def write(batch: Batch) -> Written:
         return await spans.write(list(chain.from_iterable(decode(batch))))

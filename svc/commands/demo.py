@@ -7,6 +7,8 @@ that fails, cached tokens, sessions and one model that has no price.
 With `--weeks` it sends the story of `demo_story` instead, with past event times: enough for detectors to
 learn what is usual and to find what was planted. The two share no service, agent, tool or user, so that no
 detector takes one for a change of the other. Sent again it adds nothing: it goes where it was.
+
+With `--remove` it takes both away again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,17 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
 from protocol.storage import Outage
-from svc.commands.demo_story import Attributes, StoryTrace, as_json, pairs, probe, request_of, traces_of
+from svc.commands.demo_removal import remove_demo
+from svc.commands.demo_story import (
+    SERVICE,
+    Attributes,
+    StoryTrace,
+    as_json,
+    pairs,
+    probe,
+    request_of,
+    traces_of,
+)
 from svc.commands.own_service import asking, other_folder, own_url
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
@@ -36,6 +48,8 @@ from svc.store.accounts.keys import PostgresKeyStore
 from svc.wiring.open_store import open_store
 
 TRACES: Final = 24
+#: The services that its spans come from.
+SERVICES: Final = ("parcel-desk", "doc-search", SERVICE)
 TIMEOUT_S: Final = 15.0
 ARRIVAL_TIMEOUT_S: Final = 30.0
 #: The longest story; and how long sending it and its arrival may take.
@@ -219,6 +233,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=range(1, WEEKS + 1),
         help="send so many weeks of a small application's traces up to last midnight, with planted faults",
     )
+    parser.add_argument("--remove", action="store_true", help="take away what the demo sent; send nothing")
     name_project(parser)
 
 
@@ -230,6 +245,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         raise OperatorError(f"{elsewhere}. Give this command the same SVC_DATA_DIR")
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
+        if arguments.remove:
+            await remove_demo(store.database, project, SERVICES)
+            return
         keys = PostgresKeyStore(store.database)
         write = await keys.create(project.id, "demo (write)", "write", actor=OPERATOR)
         query = await keys.create(project.id, "demo (query)", "query", actor=OPERATOR)

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import argparse
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import trio
 
 from protocol.backup import BackupRefused, Manifest
+from svc.backup.erased import FILE, ErasedNotes
 from svc.backup.folder import BackupFolder
 from svc.backup.physical import restore_physical
 from svc.backup.restoring import Restored, box_of, restore
 from svc.commands.printing import offer_json, print_json
 from svc.commands.telling import Teller
 from svc.config.table import Settings, read_settings
-from svc.domain.quantities import count, duration
+from svc.domain.quantities import count, counted, duration
+from svc.store.accounts.audit import OPERATOR
 from svc.store.backup.loading import without
+from svc.store.retention.erased_again import ErasedAgain
+from svc.store.retention.erasing import Erasing
+from svc.wiring.erasing import erased_notes
 from svc.wiring.open_store import open_store
 from svc.wiring.spools import set_back
 
@@ -77,6 +83,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         lines = [f"restored backup {manifest.stamp} into {label}", *notes, *_waiting(manifest, settings)]
     else:
         rows, lines = await _filled(folder, manifest, settings, secrets)
+    lines += await _erased_again(arguments, settings)
     if arguments.json:
         print_json({"backup": manifest.stamp, "rows": rows, "notes": lines, "messages_read_again": again})
         return
@@ -84,6 +91,24 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         print(line)
     if again is not None:
         print(f"{again} messages since an hour before the snapshot will be read again by the next start")
+
+
+async def _erased_again(arguments: argparse.Namespace, settings: Settings) -> list[str]:
+    """Erase what was erased since the backup was made; what to say about it."""
+    folders = (arguments.dir.expanduser(), *erased_notes(settings).folders)
+    notes = ErasedNotes(tuple(dict.fromkeys(folder.resolve() for folder in folders))).all()
+    if not notes:
+        return []
+    async with open_store(settings) as store:
+        erasures = await ErasedAgain(store.database).ask(notes, OPERATOR, datetime.now(UTC))
+        erasing = Erasing(store.database)
+        for project_id in await erasing.projects():
+            while await erasing.step(project_id) is not None:
+                pass
+    return [
+        f"erased again: {counted(erasures, 'trace, session or user', 'traces, sessions and users')} of"
+        f" {counted(len(notes), 'note')} in {FILE}"
+    ]
 
 
 def _check_place(arguments: argparse.Namespace, settings: Settings) -> None:

@@ -97,6 +97,7 @@ COMMANDS: Final = (
     Command(
         "import", "move in what Phoenix, MLflow, Langfuse or another instance has", "importing", group=_KEEP
     ),
+    Command("erase", "erase a trace, a session or all data of a user", "erase", group=_KEEP),
     Command("disk", "show what takes the disk, and when the budget is reached", "disk", group=_KEEP),
     Command("size", "say how large a machine must be for your traffic", "size", looks_only=True, group=_RUN),
     Command("upgrade", "rehearse what this release will do to the database", "upgrade", group=_RUN),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -24,6 +24,7 @@ from svc.domain.exporters import Observations
 from svc.domain.feedback import EVALUATION_EVENT, Feedback, from_span
 from svc.domain.inherited_models import SpanKey, wants_model, with_models
 from svc.domain.mapping import map_span
+from svc.domain.masking import Masker
 from svc.domain.packing import Packer, Parts, Seen
 from svc.domain.pricing import PriceBook
 from svc.domain.span import SpanRow
@@ -61,12 +62,13 @@ def decoder(
     seen: Seen | None = None,
     fields: AttributeReader | None = None,
     census: KeyCensus | None = None,
+    masker: Masker | None = None,
 ) -> Callable[[Batch], Iterator[list[StoredSpan]]]:
     """The decoding of batches under a price book, `CHUNK_SPANS` at a time. One for a process: it holds the
     packer.
 
     `observations` and `census` hear of every span that is decoded; `seen` is what processes share of texts
-    they saw; `fields` knows which keys are promoted.
+    they saw; `fields` knows which keys are promoted; `masker` replaces texts before anything else sees them.
     """
     pairs_of = (fields or AttributeReader()).pairs
     take_apart = Packer(seen).take_apart
@@ -74,7 +76,8 @@ def decoder(
 
     def decode(batch: Batch) -> Iterator[list[StoredSpan]]:
         project_id, received_at = batch.project_id, batch.received_at
-        walked = walk(read_clean(batch.body))
+        request = _opened(batch, masker)
+        walked = walk(request)
         wanting: dict[SpanKey, StoredSpan] = {}
         while chunk := list(islice(walked, CHUNK_SPANS)):
             # The spool may hold what an earlier release took.
@@ -107,12 +110,20 @@ def decoder(
                 stored = [item for item in stored if (item.row.trace_id, item.row.span_id) not in held]
             yield stored
         if wanting:
-            for key, span in with_models(wanting, walk(read_clean(batch.body))).items():
+            for key, span in with_models(wanting, walk(request)).items():
                 wanting[key].row = row = map_span(span, prices)
                 row.attributes = pairs_of(project_id, span, row)
             yield list(wanting.values())
 
     return decode
+
+
+def _opened(batch: Batch, masker: Masker | None) -> Any:
+    """The request of a batch, with what its project has masked replaced."""
+    request = read_clean(batch.body)
+    if masker is not None:
+        masker.mask(batch.project_id, request)
+    return request
 
 
 def split(batch: Batch) -> Sequence[Batch]:

@@ -14,6 +14,7 @@ import attrs
 from protocol.storage import Outage
 from svc.domain.attributes.census import KeyCensus
 from svc.domain.attributes.reading import AttributeReader
+from svc.ingest.masking import MaskingExchange
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.attribute_codes import AttributeCodes
@@ -28,6 +29,8 @@ class AttributeExchange:
     census: KeyCensus = attrs.field(factory=KeyCensus)
     #: Those of the process's writer; None where other processes decode.
     codes: AttributeCodes | None = None
+    #: What is masked there, exchanged with the rest.
+    masking: MaskingExchange | None = None
 
     async def exchange(self, database: Database, at: datetime) -> None:
         """Bring what was counted to the store, and go by what it says is promoted and hidden.
@@ -36,6 +39,8 @@ class AttributeExchange:
         """
         if self.codes is None:
             return
+        if self.masking is not None:
+            await self.masking.exchange(at)
         keys = AttributeKeys(database)
         await keys.add(self.census.take(), at)
         states = await keys.states()

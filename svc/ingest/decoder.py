@@ -43,6 +43,7 @@ from svc.domain.packing import SEEN_BYTES, Seen
 from svc.domain.pricing import PriceBook
 from svc.domain.rates import OwnPrices
 from svc.ingest.attributes import opened_exchange
+from svc.ingest.masking import MaskingExchange
 from svc.ingest.prices import parse_prices
 from svc.ingest.writer import Ingest
 from svc.runtime.asyncio_loop import asyncio_loop
@@ -165,8 +166,11 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             attributes = await opened_exchange(database, spans.codes)
             counts = Seen(mmap(begin.seen_fd, SEEN_BYTES))
             os.close(begin.seen_fd)
-            decode = decoder(prices, observations, counts, attributes.reader, attributes.census)
-            ingest = Ingest(decode, spans)
+            masking = attributes.masking = MaskingExchange(database)
+            decode = decoder(
+                prices, observations, counts, attributes.reader, attributes.census, masking.masker
+            )
+            ingest = Ingest(decode, spans, masking.ensure)
 
             async def write_exporters() -> None:
                 await ExporterStore(database).add(observations.take(), {}, now())

@@ -7,7 +7,7 @@ client and never retries: that is the drainer's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import attrs
 import trio
@@ -23,11 +23,15 @@ class Ingest:
 
     decode: Callable[[Batch], Iterator[list[StoredSpan]]]
     spans: SpanStore
+    #: What has to be known before anything is decoded. Raises `Outage`.
+    ready: Callable[[], Awaitable[None]] | None = None
     _decoding: trio.Lock = attrs.field(factory=trio.Lock)
 
     async def write(self, batches: Sequence[Batch]) -> Written:
         """Store the group. Raises `Outage`, `StoreRefused`, and `WriteFailed` for whatever else fails."""
         try:
+            if self.ready is not None:
+                await self.ready()
             async with self._decoding:
                 rows = [row for batch in batches for row in await self._rows(batch)]
             return await self.spans.write(rows)

@@ -24,6 +24,7 @@ from svc.config.table import Settings
 from svc.domain.attributes.reading import AttributeReader
 from svc.domain.disk_budget import level_of
 from svc.domain.intake import decoder
+from svc.domain.masking import Masker
 from svc.domain.quantities import percent, size
 from svc.domain.retention import cutoffs
 from svc.importers.exported import ExportedFile
@@ -43,6 +44,7 @@ from svc.store.retention.disk_use import PostgresDiskStore
 from svc.store.retention.sweep import read_override
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.importing import PostgresImportStore
+from svc.store.spans.masking import MaskingStore
 from svc.wiring.keeping import default_terms
 from svc.wiring.spools import ingest_limits
 
@@ -186,6 +188,8 @@ async def mover(
 
     fields = AttributeReader()
     fields.adopt((await AttributeKeys(database).states()).promoted)
+    masker = Masker()
+    masker.adopt(await MaskingStore(database).every_rule())
     days = DayPartitions(database, settings.trace_ttl_days)
     room = DiskRoom(
         settings.disk_budget_bytes, PostgresDiskStore(database, settings.data_dir / "spool"), tell
@@ -193,7 +197,7 @@ async def mover(
     return HistoryMove(
         project_id=project_id,
         source=source,
-        decode=decoder(price_book(settings.prices_file), fields=fields),
+        decode=decoder(price_book(settings.prices_file), fields=fields, masker=masker),
         store=None if dry else PostgresImportStore(database, days),
         limits=ingest_limits(settings),
         expired_before=await database.run(expired_before, readonly=True)

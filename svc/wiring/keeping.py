@@ -23,6 +23,7 @@ from svc.store.postgres.database import Database
 from svc.store.replicas.leases import PostgresLeaseStore
 from svc.store.retention.census import CensusStore
 from svc.store.retention.sweep import RetentionStore
+from svc.wiring.erasing import eraser_loop
 
 Loop = tuple[Callable[[], Actor], Vitals]
 
@@ -54,6 +55,7 @@ def optional_loops(
 ) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
     loops = [] if settings.embedded else [lease_keeper(duties, database, board)]
+    loops.append(eraser_loop(settings, database, board))
     if settings.retention_enabled:
         loops.append(_sweeper(RetentionStore(database, default_terms(settings)), tally, board))
     if settings.telemetry_enabled:

@@ -49,6 +49,7 @@ from svc.front.server.door import Door
 from svc.front.server.sub_path import SubPath
 from svc.ingest.attributes import AttributeExchange
 from svc.ingest.decoder import decoder_process
+from svc.ingest.masking import MaskingExchange
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
 from svc.runtime.files import connections_allowed
@@ -179,11 +180,11 @@ class Service:
     def _sink(self) -> BatchSink:
         if self.decoders:
             return Decoders(self.decoders)
-        days = DayPartitions(self.pools.ingest, self.settings.trace_ttl_days)
-        spans = SpanStore(self.pools.ingest, days, CallSites())
-        self.attributes.codes = spans.codes
-        fields, census = self.attributes.reader, self.attributes.census
-        return Ingest(decoder(self.prices, self.observations, fields=fields, census=census), spans)
+        pool, attributes = self.pools.ingest, self.attributes
+        spans = SpanStore(pool, DayPartitions(pool, self.settings.trace_ttl_days), CallSites())
+        masking = attributes.masking = MaskingExchange(pool)
+        attributes.codes, known = spans.codes, (attributes.reader, attributes.census, masking.masker)
+        return Ingest(decoder(self.prices, self.observations, None, *known), spans, masking.ensure)
 
     def _pages(self) -> Site:
         process_view = process_view_of(

@@ -19,7 +19,7 @@ from tests.service import TRACE_SVC
 
 ROOT = Path(__file__).parents[2]
 NO_COMMANDS = {
-    *("demo_story", "table", "place", "columns", "printing", "report", "telling", "parquet"),
+    *("demo_removal", "demo_story", "table", "place", "columns", "printing", "report", "telling", "parquet"),
     *("finding", "own_service", "tls", "alerts_shown", "asked", "filters", "command_line"),
     *("completable", "completion_scripts"),
 }

@@ -60,6 +60,16 @@ def test_a_question_is_answered_from_its_own_folder_with_a_note(service: Service
     assert '"count": 0' in done.stdout
 
 
+@pytest.mark.parametrize("words", ["keys list", "erase --user mara --dry-run", "retention show"])
+def test_a_command_that_opens_the_database_of_another_folder_says_so(
+    service: Service, other: Path, words: str
+) -> None:
+    done = beside(service, other, *words.split())
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"note: the service at {service.url} runs on another data folder")
+    assert f"SVC_DATA_DIR is {other} here, which is what this command works on" in done.stderr
+
+
 def test_nothing_is_said_beside_a_service_of_the_same_folder(service: Service) -> None:
     done = beside(service, service.data_dir, "ask", "count")
     assert (done.returncode, done.stderr) == (0, "")

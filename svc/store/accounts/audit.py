@@ -79,6 +79,8 @@ Action = Literal[
     "attribute.promote",
     "attribute.hide",
     "attribute.rename",
+    "data.erase",
+    "masking.update",
     "set.create",
     "set.add",
     "set.note",

@@ -83,6 +83,17 @@ class CubeStore:
         days = await DayColumns(self.database).build(now, DAYS_AT_ONCE) if hours < limit else 0
         return Built(hours + days, more=hours >= limit or days == DAYS_AT_ONCE)
 
+    async def renew(self, project_id: int, now: datetime, limit: int) -> int:
+        """Build up to so many dirty hours of one project. Returns how many there were. Raises `Outage`."""
+        rows = await self.database.fetch(
+            "select dataset, hour from cube_dirty where project_id = $1"
+            " order by marked_at, hour desc limit $2",
+            *(project_id, limit),
+        )
+        for row in rows:
+            await self._build(project_id, BUILT[row["dataset"]], row["hour"], until=None, now=now)
+        return len(rows)
+
     async def _code(self, limit: int) -> int:
         """Code groups of traces that a release before made, or makes beside this one. Returns how many."""
         rows = await self.database.fetch(UNCODED, limit)
@@ -216,6 +227,20 @@ class CubeStore:
                 await _progress(connection, project_id, dataset, until)
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+
+async def drop_day_columns(connection: Connection, project_id: int, days: Sequence[datetime]) -> None:
+    """Take away the columns of days that stand as a whole, in a transaction of the caller's: a changed hour
+    would stand in them until the day is quiet. They are written anew.
+    """
+    # No builder is at work on one of them.
+    await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+    await connection.execute(
+        "with gone as (delete from span_column_day where project_id = $1 and whole"
+        " and day = any($2::timestamptz[]) returning day)"
+        " delete from span_column c using gone where c.project_id = $1 and c.day = gone.day",
+        *(project_id, days),
+    )
 
 
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:

@@ -18,6 +18,7 @@ import attrs
 
 from svc.domain.feedback import MOST_NAMES, PREFIX, Better, Feedback, FeedbackSource
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.postgres.tombstones import erased_among, hold
 
 #: A name's row is touched for its time alone so seldom, for all who give feedback meet in it.
 _NAME_SEEN: Final = "interval '1 minute'"
@@ -97,9 +98,11 @@ async def write_feedback(
     connection: Connection, project_id: int, entries: Iterable[Feedback], now: datetime
 ) -> frozenset[str]:
     """Keep entries, in the caller's transaction. Returns the names that the project has no room for: their
-    entries are not kept.
+    entries are not kept. Nor is what somebody says of a trace or session that was erased.
     """
     newest = {(entry.source, entry.id): entry for entry in entries}
+    if newest:
+        newest = await _not_erased(connection, project_id, newest, now)
     if not newest:
         return frozenset()
     without_room = await _write_names(connection, project_id, newest.values(), now)
@@ -111,6 +114,24 @@ async def write_feedback(
     if without_room:
         await connection.execute(_REFUSED, project_id, len(newest) - len(kept), now)
     return without_room
+
+
+_Entries = dict[tuple[FeedbackSource, str], Feedback]
+
+
+async def _not_erased(connection: Connection, project_id: int, entries: _Entries, now: datetime) -> _Entries:
+    state = await hold(connection, [project_id])
+    mentions = ((project_id, entry.trace_id, entry.session_id, entry.author) for entry in entries.values())
+    erased = await erased_among(connection, state, mentions)
+    if erased is None:
+        return entries
+    return {
+        key: entry
+        for key, entry in entries.items()
+        if not erased.forbids(
+            project_id, entry.trace_id, entry.session_id, entry.author, entry.judged_at or now
+        )
+    }
 
 
 async def _write_names(

@@ -20,13 +20,10 @@ import trio
 
 from protocol.storage import Freed
 from svc.domain.calendar import day_of
-from svc.domain.datasets import SPANS, TOOL_CALLS
-from svc.domain.marks.table import MARK_NAMES
 from svc.domain.retention import RetentionRule
-from svc.store.aggregates.closed_hours import mark_dirty
-from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
+from svc.store.retention.traces import EXPIRED, delete_traces
 
 #: Traces looked at in one transaction, each with a look at its spans, and deleted in one.
 BATCH_TRACES: Final = 2_000
@@ -50,54 +47,6 @@ select trace_id, place, next_at is null and last_started_at < $2 and not exists 
     and s.started_at between batch.first_started_at and batch.last_started_at and strpos(s.facets, (
         select code from attribute_value where project_id = $1 and field = $7 and value = $8)) > 0 offset 0
 ) as expired from batch order by 2, 1
-"""
-
-# All that there is of these traces. One that changed meanwhile has another time to be looked at, and stays.
-_DELETE: Final = """
-with chosen as materialized (
-    select t.trace_id, t.first_started_at, t.last_started_at from trace t
-    where t.project_id = $1 and t.trace_id = any($2::bytea[]) and t.next_at is null
-      and not exists (select from kept_trace k where k.project_id = t.project_id and k.trace_id = t.trace_id)
-    for update of t skip locked
-), within as materialized (
-    select min(first_started_at) as low, max(last_started_at) as high from chosen
-), spans as (
-    delete from span s using chosen c where s.project_id = $1 and s.trace_id = c.trace_id
-      and s.started_at >= (select low from within) and s.started_at <= (select high from within)
-    returning date_trunc('hour', s.created_at, 'UTC') as hour
-), calls as (
-    delete from tool_call s using chosen c where s.project_id = $1 and s.trace_id = c.trace_id
-      and s.started_at >= (select low from within) and s.started_at <= (select high from within)
-    returning date_trunc('hour', s.created_at, 'UTC') as hour
-), payloads as (
-    delete from span_payload s using chosen c where s.project_id = $1 and s.trace_id = c.trace_id
-      and s.started_at >= (select low from within) - interval '1 day'
-      and s.started_at <= (select high from within)
-), folds as (
-    delete from trace_fold f using chosen c where f.project_id = $1 and f.trace_id = c.trace_id
-), marks as (
-    -- Facts about what is not there any more; firings of detectors have their own term.
-    delete from classifier_event e using chosen c
-    where e.project_id = $1 and e.subject_trace_id = c.trace_id
-      and (e.classifier_id = any($3::text[]) or starts_with(e.classifier_id, 'feedback.'))
-), feedback as (
-    delete from feedback f using chosen c where f.project_id = $1 and f.trace_id = c.trace_id
-), traces as (
-    delete from trace t using chosen c where t.project_id = $1 and t.trace_id = c.trace_id
-    returning t.session_id, date_trunc('hour', t.created_at, 'UTC') as hour
-)
-select (select count(*) from spans) as spans, (select count(*) from calls) as calls,
-    (select count(*) from traces) as traces,
-    array(select distinct hour from spans) as span_hours,
-    array(select distinct hour from calls) as call_hours,
-    array(select distinct hour from traces) as trace_hours,
-    array(select distinct session_id from traces where session_id is not null) as sessions
-"""
-
-_SESSIONS: Final = """
-delete from session s using unnest($2::text[]) as left_by (id)
-where s.project_id = $1 and s.id = left_by.id
-  and not exists (select from trace t where t.project_id = s.project_id and t.session_id = s.id offset 0)
 """
 
 #: By what traces are walked: those of a time, and what arrived since, of times looked through before.
@@ -213,16 +162,7 @@ async def _delete(
     freed: Callable[[Freed], None],
 ) -> None:
     async def work(connection: Connection) -> Any:
-        row: Any = await connection.fetchrow(_DELETE, project_id, trace_ids, list(MARK_NAMES))
-        for hours, dataset in (
-            (row["span_hours"], SPANS),
-            (row["call_hours"], TOOL_CALLS),
-            (row["trace_hours"], TRACES),
-        ):
-            await mark_dirty(connection, [(project_id, hour) for hour in hours], dataset, now)
-        if row["sessions"]:
-            await connection.execute(_SESSIONS, project_id, row["sessions"])
-        return row
+        return await delete_traces(connection, project_id, trace_ids, now, EXPIRED)
 
     row = await database.run(work, timeout_s=STEP_TIMEOUT_S)
     for table, count in (("span", row["spans"]), ("tool_call", row["calls"]), ("trace", row["traces"])):

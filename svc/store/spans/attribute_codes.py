@@ -54,12 +54,14 @@ class AttributeCodes:
     #: Fields with the most values there may be, of which all are remembered: what stands for any other.
     _full: dict[tuple[int, str], str] = attrs.field(factory=dict)
     _hidden: frozenset[tuple[int, str]] = frozenset()
+    #: How often everything was forgotten: what was asked before that is not remembered after it.
+    _forgotten: int = 0
 
     def adopt(self, hidden: frozenset[tuple[int, str]]) -> None:
         """From now on these fields are hidden, each with its project."""
         if hidden != self._hidden:
             self._hidden = hidden
-            self._forget()
+            self.forget()
 
     async def encode(self, spans: Sequence[StoredSpan]) -> None:
         """Set `facets` of each row from its attributes. Raises `Outage`."""
@@ -77,6 +79,7 @@ class AttributeCodes:
             span.row.facets = facets[span.project_id, span.row.attributes]
 
     async def _encoded(self, new: Sequence[tuple[int, Pairs]]) -> dict[tuple[int, Pairs], str | None]:
+        forgotten = self._forgotten
         values = {(project_id, *pair) for project_id, pairs in new for pair in _by_two(pairs)}
         # What is remembered may change meanwhile; this group goes by its own.
         codes = {value: code for value in values if (code := self._remembered(value)) is not None}
@@ -88,7 +91,8 @@ class AttributeCodes:
         }
         if len(self._together) + len(facets) > _REMEMBERED_TOGETHER:
             self._together.clear()
-        self._together |= facets
+        if forgotten == self._forgotten:
+            self._together |= facets
         return facets
 
     def _remembered(self, value: _Value) -> str | None:
@@ -100,11 +104,14 @@ class AttributeCodes:
         for project_id, field, value in sorted(unknown):
             by_project.setdefault(project_id, []).append((field, value))
         given: dict[_Value, str] = {}
+        forgotten = self._forgotten
         for project_id, values in by_project.items():
             codes = await self.database.run(partial(_given_out, project_id=project_id, values=values))
             given |= {
                 (project_id, field, value): code for (field, value), code in zip(values, codes, strict=True)
             }
+            if forgotten != self._forgotten:
+                continue
             self._remember(project_id, dict(zip(values, codes, strict=True)))
             await self._learn_full(project_id, sorted({field for field, _ in values}))
         return given
@@ -112,6 +119,7 @@ class AttributeCodes:
     async def _learn_full(self, project_id: int, fields: Sequence[str]) -> None:
         """Remember fields that have no room as a whole, so that a new value asks nothing of the database."""
         fields = [field for field in fields if (project_id, field) not in self._full]
+        forgotten = self._forgotten
         rows = await self.database.fetch(
             "select v.field, v.value, v.code from attribute_value full_field join attribute_value v"
             " using (project_id, field) where full_field.project_id = $1"
@@ -120,15 +128,19 @@ class AttributeCodes:
             fields,
             OTHER,
         )
+        if forgotten != self._forgotten:
+            return
         self._remember(project_id, {(row["field"], row["value"]): row["code"] for row in rows})
         self._full |= {(project_id, row["field"]): row["code"] for row in rows if row["value"] == OTHER}
 
     def _remember(self, project_id: int, codes: Mapping[tuple[str, str], str]) -> None:
         if len(self._codes) + len(codes) > _REMEMBERED_VALUES:
-            self._forget()
+            self.forget()
         self._codes |= {(project_id, *pair): code for pair, code in codes.items()}
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Look everything up anew."""
+        self._forgotten += 1
         self._codes.clear()
         self._full.clear()
         self._together.clear()

@@ -126,11 +126,15 @@ class Messages:
         )
         return keys
 
+    def forget(self) -> None:
+        """Store everything anew: some of it may have been deleted."""
+        self._known.clear()
+        self._known_count = 0
+
     def remember(self, keys: Iterable[MessageKey]) -> None:
         """The write is committed: these are stored."""
         if self._known_count > _KNOWN_BOUND:
-            self._known.clear()
-            self._known_count = 0
+            self.forget()
         for project_id, digest, day in keys:
             self._known.setdefault((project_id, day), set()).add(digest)
             self._known_count += 1
@@ -172,6 +176,14 @@ class PackedSpans:
         return self.frames.get(location), self.messages.get(location[1], {})
 
 
+def opened_frame(body: bytes) -> Frame | None:
+    """A stored frame; None where it is damaged and nothing can be read from it."""
+    try:
+        return Frame(body)
+    except Unreadable:
+        return None
+
+
 async def read_packed(
     connection: Connection, project_id: int, span_ids: Mapping[Place, Sequence[bytes]], *, lean: bool = False
 ) -> PackedSpans:
@@ -211,10 +223,8 @@ async def _opened(
     turn = LoopTurn()
     for location, body in (await _frames(connection, project_id, locations)).items():
         await turn.rest()
-        try:
-            opened[location] = Frame(body)
-        except Unreadable:
-            continue
+        if (frame := opened_frame(body)) is not None:
+            opened[location] = frame
     return opened
 
 

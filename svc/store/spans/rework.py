@@ -30,6 +30,7 @@ from svc.domain.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.tombstones import hold, rescue_values
 from svc.store.spans.attribute_codes import encode_within
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.large_traces import roll_trace
@@ -154,6 +155,7 @@ class ReworkStore:
         """Change the next traces, and note how far that is."""
 
         async def work(connection: Connection) -> Progress:
+            state = await hold(connection, [self.project_id])
             chosen = await self._next(connection, progress.after_trace_id)
             # Their rows, locked in the order of writers; one may have gone meanwhile.
             locked = await connection.fetch(
@@ -163,6 +165,9 @@ class ReworkStore:
                 [row["trace_id"] for row in chosen],
             )
             traces, missing = await self._remade(connection, locked)
+            if state.erasing:
+                codes = {code for trace in traces for row in trace.made for code in row.facets or ""}
+                await rescue_values(connection, self.project_id, sorted(codes))
             await self._write(connection, traces)
             advanced = _advanced(progress, chosen, traces, missing)
             await self._note(connection, progress, advanced)

@@ -8,14 +8,16 @@ new trace cannot be stored already, so they are copied straight; only spans of k
 within the days that the trace has spans in. One that is stored to the byte, as when an exporter tries again
 after a time-out, is left alone with its trace. The row lock on the trace makes two writers of one trace take
 turns, and traces are locked in one order everywhere, so writers cannot deadlock.
+
+What was erased is not stored again (`tombstones`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import date, datetime
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -35,7 +37,8 @@ from svc.store.aggregates.rollups import hold_rollups
 from svc.store.feedback.writing import write_feedback
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.partitions import DayPartitions
+from svc.store.postgres.partitions import DayPartitions, midnight
+from svc.store.postgres.tombstones import ErasureState, erased_among, hold, rescue_messages, rescue_values
 from svc.store.spans.attribute_codes import AttributeCodes
 from svc.store.spans.call_sites import CallSite, CallSites
 from svc.store.spans.copying import copy_spans
@@ -86,6 +89,14 @@ class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
     new: bool = True
 
 
+class _Erased(Exception):
+    """Something was erased since: what this process remembers as stored is not to be trusted."""
+
+    def __init__(self, epoch: str) -> None:
+        super().__init__(epoch)
+        self.epoch = epoch
+
+
 @attrs.define(eq=False)
 class SpanStore:
     """Stores groups of decoded spans.
@@ -103,6 +114,8 @@ class SpanStore:
     codes: AttributeCodes = attrs.field(
         default=attrs.Factory(lambda self: AttributeCodes(self.database), takes_self=True)
     )
+    #: Up to which erasure what is remembered may be trusted.
+    _epoch: str = attrs.field(default="", init=False)
 
     async def write(self, rows: Sequence[StoredSpan]) -> Written:
         """Store the rows. Raises `Outage`, or `StoreRefused` when the database refuses the data."""
@@ -110,21 +123,37 @@ class SpanStore:
             return Written(0, 0)
         spans = _newest_of_each(rows)
         await self._ensure_days({span.day for span in spans})
-        await self.codes.encode(spans)
-        framed = frame_up(spans)
-        stored, messages, call_sites = await self._written(spans, framed)
+        stored, messages, call_sites, epoch = await self._written(spans, frame_up(spans))
         self.call_sites.remember(call_sites)
-        self.messages.remember(messages)
+        if epoch == self._epoch:
+            self.messages.remember(messages)
         return Written(stored=stored, duplicates=len(rows) - stored)
 
     async def _written(
         self, spans: list[StoredSpan], framed: Framed
-    ) -> tuple[int, list[MessageKey], list[CallSite]]:
-        for _ in range(WRITE_TRIES - 1):
-            # A day was made while rows of it were on their way to the default partition.
-            with suppress(asyncpg.CheckViolationError):
-                return await self.database.run(lambda connection: self._write(connection, spans, framed))
-        return await self.database.run(lambda connection: self._write(connection, spans, framed))
+    ) -> tuple[int, list[MessageKey], list[CallSite], str]:
+        """What was written, and up to which erasure it knows of all."""
+        attempt = 0
+        while True:
+            attempt += 1
+            epoch = self._epoch
+            await self.codes.encode(spans)
+            try:
+                work = partial(self._write, spans=spans, framed=framed, epoch=epoch)
+                return (*await self.database.run(work), epoch)
+            except asyncpg.CheckViolationError:
+                # A day was made while rows of it were on their way to the default partition.
+                if attempt >= WRITE_TRIES:
+                    raise
+            except _Erased as erased:
+                self._trust_nothing(erased.epoch)
+
+    def _trust_nothing(self, epoch: str) -> None:
+        """Values and messages that are remembered as stored may have been erased."""
+        if epoch != self._epoch:
+            self.codes.forget()
+            self.messages.forget()
+            self._epoch = epoch
 
     async def _ensure_days(self, days: set[date]) -> None:
         new = self.days.unknown(days)
@@ -132,9 +161,15 @@ class SpanStore:
             await self.days.ensure_some(new, await self.database.run(self.clock, transaction=False))
 
     async def _write(
-        self, connection: Connection, spans: list[StoredSpan], framed: Framed
+        self, connection: Connection, spans: list[StoredSpan], framed: Framed, epoch: str
     ) -> tuple[int, list[MessageKey], list[CallSite]]:
+        state = await hold(connection, {span.project_id for span in spans})
+        if state.epoch != epoch:
+            raise _Erased(state.epoch)
         now = await self.clock(connection)
+        spans = await _without_erased(connection, state, spans)
+        if not spans:
+            return 0, [], []
         by_trace: dict[TraceKey, list[StoredSpan]] = {}
         by_project: dict[int, list[SpanRow]] = {}
         for span in spans:
@@ -170,6 +205,28 @@ class SpanStore:
         call_sites = await self.call_sites.insert_new(connection, [item.span for item in writes], now)
         await touch_sessions(connection, rollups)
         return len(writes) - len(replaced), messages, call_sites
+
+
+async def _without_erased(
+    connection: Connection, state: ErasureState, spans: list[StoredSpan]
+) -> list[StoredSpan]:
+    """The spans that may be stored; what they share with what is being erased is theirs from now on."""
+    if state.marked:
+        erased = await erased_among(
+            connection,
+            state,
+            ((s.project_id, s.row.trace_id, s.row.session_id, s.row.user_id) for s in spans),
+        )
+        if erased is not None:
+            spans = [span for span in spans if not erased.holds(span.project_id, span.row)]
+    for project_id in sorted(state.erasing):
+        group = [span for span in spans if span.project_id == project_id]
+        messages = {(midnight(span.day), digest) for span in group for digest in span.payload.messages}
+        await rescue_messages(connection, project_id, messages)
+        await rescue_values(
+            connection, project_id, sorted({code for span in group for code in span.row.facets or ""})
+        )
+    return spans
 
 
 def _newest_of_each(rows: Sequence[StoredSpan]) -> list[StoredSpan]:
