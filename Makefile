@@ -16,19 +16,20 @@ run: .venv/.run
 	@echo "3/3 starting the service"
 	@deploy/compile.sh $(PYTHON) >.venv/compile.log 2>&1 </dev/null & exec $(BIN)/trace-svc serve
 
-# Beside the checks. A file stays in one process, whose service it shares; three of them, since much of it waits.
-# What is marked `alone` (kills, floods) comes after all others, three at a time: that too waits most of its time.
-TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -n 3
+# Beside the checks. A file stays in one process, whose service it shares; four of them, since much of it waits: with
+# three a third of two cores was idle (November 2026). What is marked `alone` (kills, floods) comes after all others,
+# three at a time: that too waits most of its time.
+TEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 test: .venv/.dev
 	@$(MAKE) --no-print-directory -j 2 -O check together
 	@$(MAKE) --no-print-directory alone
 
 together: .venv/.dev
-	$(TEST) $(PROFILE) -m "not alone and not release" tests
+	$(TEST) -n 4 $(PROFILE) -m "not alone and not release" tests
 
 alone: .venv/.dev
-	$(TEST) $(PROFILE) -m "alone and not release" tests
+	$(TEST) -n 3 $(PROFILE) -m "alone and not release" tests
 
 # All of it, and what proves slow truths: each law with all its examples, releases before this one, the image, a fresh
 # clone, kills at length, other Pythons (OTHERS names them), other people's SDKs and servers. More than an hour.
@@ -37,7 +38,7 @@ test-all: .venv/.dev
 	@CHAOS_ROUNDS=20 $(MAKE) --no-print-directory -k release-laws chaos test-versions test-clients test-imports
 
 release-laws: .venv/.dev
-	$(TEST) -m release tests
+	$(TEST) -n 3 -m release tests
 
 modules:
 	tests/web/modules/check.sh

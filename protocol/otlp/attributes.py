@@ -1,7 +1,7 @@
 """Attributes of OTLP in protobuf: from the bytes of each `KeyValue` to what Python calls it.
 
-Owns: `read_pairs`, `short_pair`, `read_pair` and `remembered`. The readers of spans call them for each
-attribute, on the hot path. Raises `Unreadable` for a damaged one, and never interprets a value.
+Owns: `read_pairs`, `short_pair`, `read_pair`, `value_of` and `remembered`. The readers of spans call them for
+each attribute, on the hot path. Raises `Unreadable` for a damaged one, and never interprets a value.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def read_pair(pair: bytes) -> tuple[str, Any]:
         pass
     try:
         key_value = KeyValue.FromString(pair)
-        return key_value.key, _value(key_value.value)
+        return key_value.key, value_of(key_value.value)
     except DecodeError:
         raise Unreadable("an attribute is damaged") from None
 
 
-def _value(value: AnyValue) -> Any:
+def value_of(value: AnyValue) -> Any:
     """An AnyValue in Python. Its depth, and so the recursion, is bounded by protobuf's own limit."""
     arm = value.WhichOneof("value")
     if arm == "int_value":
@@ -89,9 +89,9 @@ def _value(value: AnyValue) -> Any:
     if arm == "bool_value":
         return value.bool_value
     if arm == "array_value":
-        return [_value(item) for item in value.array_value.values]
+        return [value_of(item) for item in value.array_value.values]
     if arm == "kvlist_value":
-        return {pair.key: _value(pair.value) for pair in value.kvlist_value.values}
+        return {pair.key: value_of(pair.value) for pair in value.kvlist_value.values}
     if arm == "bytes_value":
         return value.bytes_value
     # Nothing set, or an index into a string table that only profiles have: absent (opentelemetry-proto 1.9).

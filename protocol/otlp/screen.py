@@ -31,13 +31,24 @@ SNAKE_CASE: Final = (
 
 @attrs.frozen
 class Screening:
-    """How many spans of a request stay and how many were refused, with a count for each reason."""
+    """How many spans of a request stay and how many were refused, with a count for each reason.
+
+    Of a body of another signal `dropped` says what became no span.
+    """
 
     accepted: int
     rejected: int
     reasons: tuple[tuple[str, int], ...] = ()
     #: What whoever wrote the exporter should know though nothing was refused.
     warning: str = ""
+    #: Log records or data points, by reason; `items` is what they are called.
+    dropped: tuple[tuple[str, int], ...] = ()
+    items: str = "spans"
+
+    @property
+    def refused(self) -> int:
+        """All that the exporter sent and that is not kept."""
+        return self.rejected + sum(count for _, count in self.dropped)
 
     @classmethod
     def of(cls, accepted: int, refused: Counter[str]) -> Screening:
@@ -46,10 +57,10 @@ class Screening:
 
     def message(self) -> str:
         """English for `partial_success.error_message`, empty when all is well; under 1 KB always."""
-        if not self.rejected:
+        if not self.refused:
             return self.warning
-        reasons = "; ".join(f"{reason} ({count})" for reason, count in self.reasons)
-        return f"{self.rejected} of {self.accepted + self.rejected} spans refused: {reasons}"
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in (*self.reasons, *self.dropped))
+        return f"{self.refused} of {self.accepted + self.refused} {self.items} refused: {reasons}"
 
 
 def screen(request: Any, limits: Limits | None = None) -> Screening:

@@ -90,13 +90,15 @@ def _unreadable(why: str) -> Unreadable:
     return Unreadable(f"the body is not an OTLP trace request in protobuf: {why}")
 
 
-Kind = Literal["resource", "scope", "span", "event", "link", "pair", "value", "array", "map"]
+Kind = Literal["resource", "scope", "span", "record", "event", "link", "pair", "value", "array", "map"]
 
 #: Which fields of a message hold messages that count, and what they are.
 _INNER: Final[dict[Kind, dict[int, Kind]]] = {
     "resource": {1: "pair"},
     "scope": {3: "pair"},
     "span": {9: "pair", 11: "event", 13: "link"},
+    # Its body is a value.
+    "record": {5: "value", 6: "pair"},
     "event": {3: "pair"},
     "link": {4: "pair"},
     "pair": {2: "value"},
@@ -105,7 +107,7 @@ _INNER: Final[dict[Kind, dict[int, Kind]]] = {
     "map": {1: "pair"},
 }
 #: Messages whose inner ones are entries.
-_ENTRIES: Final = frozenset({"resource", "scope", "span", "event", "link"})
+_ENTRIES: Final = frozenset({"resource", "scope", "span", "record", "event", "link"})
 
 
 @attrs.define(eq=False)
@@ -152,7 +154,7 @@ def _count(
                 attributes = _one_more(attributes, "attributes", limits.attributes)
             elif inner_kind == "event":
                 events = _one_more(events, "events", limits.events)
-            else:
+            elif inner_kind == "link":
                 links = _one_more(links, "links", limits.links)
         # An array and a map are the value around them, and a pair's value is the pair.
         if kind not in ("pair", "value"):

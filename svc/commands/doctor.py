@@ -300,6 +300,7 @@ async def _service(settings: Settings) -> list[Finding]:
         *certificate_findings(report["components"]),
         *_refused(report["components"]),
         *_signals(report["components"]),
+        *_log_records(report["components"]),
         *_sign_up(settings, mode),
     ]
 
@@ -335,6 +336,24 @@ def _signals(components: Mapping[str, Any]) -> list[Finding]:
             f" start: {signal['remedy']}",
         )
         for signal in signals
+    ]
+
+
+def _log_records(components: Mapping[str, Any]) -> list[Finding]:
+    """What became of log records, where they are accepted."""
+    records = components.get("ingest", {}).get("details", {}).get("log_records")
+    if records is None:
+        return []
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in records["reasons"].items())
+    return [
+        Finding(
+            "ok",
+            "logs",
+            f"{counted(records['taken'], 'log record')} taken since the start: {records['spans']} made into"
+            f" spans, {records['refused']} over a quota, {records['dropped']} dropped"
+            + (f": {reasons}" if reasons else "")
+            + f"; {counted(records['data_points_dropped'], 'data point')} of metrics dropped",
+        )
     ]
 
 

@@ -178,6 +178,13 @@ class Settings:
         "SVC_INGEST_OTLP_TRANSPORT", one_of("HTTP", "GRPC", "BOTH"), "HTTP", "Doors open for OTLP."
     )
     grpc_port: int = setting("SVC_INGEST_OTLP_GRPC_PORT", PORT, "4317", "Port of the gRPC door.")
+    genai_events: bool = setting(
+        "SVC_INGEST_GENAI_EVENTS",
+        BOOLEAN,
+        "false",
+        "Takes OTLP logs: events of Claude Code, Codex and Gemini CLI become spans, messages of GenAI events"
+        " steps under their span; other records, and metrics, are dropped with a count.",
+    )
     max_body_bytes: int = setting(
         "SVC_INGEST_MAX_BODY_BYTES",
         BYTES,

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from protocol.detection import RULE, NotOpened, Triage
-from svc.domain.detect.detectors.base import MEASURES
+from svc.domain.detect.detectors.base import MEASURES, rating_of, site_of
 from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.change_point import Onset
@@ -140,6 +140,9 @@ class CaseKeeper:
         subjects = {finding.subject}
         if finding.subject.startswith("tool:") and finding.cause.detector != "secret_leak":
             subjects |= {f"site:{site}" for site in await self.work.sites(project_id, traces)}
+        if rating_of(finding.subject) is not None:
+            # What people think of a call site's answers changes with whatever happens there.
+            subjects.add(f"site:{site_of(finding.subject)}")
         median = slot_at(finding.onset_at.timestamp())
         cause = finding.cause.detector if finding.cause.detector in DETECTORS else finding.cause.kind
         if finding.cause.kind in MEASURES and MEASURES[finding.cause.kind].unit is not None:

@@ -18,13 +18,13 @@ import trio
 
 from protocol.detection import Detection, Firing
 from svc.detecting.detector_runner import DetectorRunner, Scope
-from svc.domain.detect.detectors.base import AGENT, MEASURES, SITE, MeasureName, site_of
+from svc.domain.detect.detectors.base import AGENT, MEASURES, RATED, SITE, MeasureName, site_of
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, bin_of
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.findings import severity
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.changes import Change
-from svc.domain.detect.findings.finding_text import Told, instant, subject_of, told
+from svc.domain.detect.findings.finding_text import Told, instant, is_harmful, subject_of, told
 from svc.domain.detect.findings.judging import Judgement, cleared, judge, moved, needs_from
 from svc.domain.marks.detector import MARK_OF
 from svc.store.detection.judging.due import DueBucket, JudgedSubject
@@ -160,10 +160,12 @@ class Judge(DetectorRunner):
             return "told", scope.work.until
         keys: set[str] = set()
         outcome = "told"
-        # Of an agent whose call site was known as a whole, nothing is from birth.
-        is_new = scope.work.site_grain != "both" or not bucket.subject.startswith(AGENT)
+        # Of an agent whose call site was known as a whole, nothing is from birth; people who find every third
+        # answer bad from the first day on find no fault that anybody made.
+        is_whole = scope.work.site_grain == "both" and bucket.subject.startswith(AGENT)
+        is_early = not is_whole and not bucket.subject.startswith(RATED)
         changes = sorted(
-            (change for change in judged.changes if is_new or change.arm != "early"),
+            (change for change in judged.changes if is_early or change.arm != "early"),
             key=lambda change: change.fired,
         )
         misfits = await self._misfits(scope, bucket, judged.state) if changes else None
@@ -224,7 +226,7 @@ class Judge(DetectorRunner):
                     }
                     for signature in signatures
                 ],
-                "rule": _rule(change, spread, end, _dollars(bucket, change)),
+                "rule": _rule(bucket, change, spread, end, _dollars(bucket, change)),
             },
         )
 
@@ -349,11 +351,11 @@ def _dollars(bucket: Watched, change: Change) -> float:
     return dollars * change.shown.rows / min(days, 7.0)
 
 
-def _rule(change: Change, spread: Breadth, end: int, dollars_a_day: float) -> dict[str, Any]:
+def _rule(bucket: Watched, change: Change, spread: Breadth, end: int, dollars_a_day: float) -> dict[str, Any]:
     """What the rule weighs, as `detect.findings.case_rules.Evidence` has it."""
     usual = change.usual
     return {
-        "harmful": change.direction == "up",
+        "harmful": is_harmful(bucket.measure, change.direction),
         "rarer": change.confirmed,
         "slots": spread.slots,
         "traces": spread.traces,
@@ -362,9 +364,18 @@ def _rule(change: Change, spread: Breadth, end: int, dollars_a_day: float) -> di
         "blocks": 0 if usual is None else usual.blocks,
         "seen_at": end - 1,
         "rate": None if change.was is None or change.now is None else [change.was.rate, change.now.rate],
-        "ratio": None if change.shown is None else max(change.shown.ratio, _tail_ratio(change)),
+        "ratio": _ratio(bucket, change),
         "dollars_a_day": dollars_a_day,
     }
+
+
+def _ratio(bucket: Watched, change: Change) -> float | None:
+    """How many times the usual size; of one whose fall does harm, how many times smaller."""
+    if change.shown is None:
+        return None
+    if change.direction == "down" and is_harmful(bucket.measure, "down"):
+        return 1 / change.shown.ratio
+    return max(change.shown.ratio, _tail_ratio(change))
 
 
 def _tail_ratio(change: Change) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, Literal, cast, get_args
@@ -18,7 +18,7 @@ from uuid import UUID
 
 import attrs
 
-from protocol.otlp.shapes import WireEvent, WireSpan
+from protocol.otlp.shapes import WireSpan
 from protocol.text import clean
 from svc.domain.quantities import count, score
 from svc.domain.values import identifier
@@ -96,6 +96,19 @@ class Feedback:
             return line
         start = " ".join(self.text[:400].split())
         return f"{line} “{start if len(start) <= 200 else start[:199] + '…'}”"
+
+
+@attrs.frozen
+class Rating:
+    """A number that a trace or a span of it was given under a name, as detectors count it. `graded` says that
+    the numbers of the name are more than 0 and 1, `better` which end is the good one.
+    """
+
+    name: str
+    span_id: bytes | None
+    number: float
+    better: Better
+    graded: bool
 
 
 def checked(
@@ -227,26 +240,37 @@ _EVALUATION: Final = "gen_ai.evaluation."
 
 
 def from_span(span: WireSpan) -> tuple[Feedback, ...]:
-    """What the events of a span say of it; an event that cannot be read says nothing.
+    """What the events of a span say of it, and what one that is such an event itself says of its parent.
 
-    Names of attributes: OpenTelemetry's semantic conventions for generative AI, 0.1.0.
+    What cannot be read says nothing. Names of attributes: OpenTelemetry's semantic conventions for generative
+    AI, 0.1.0.
     """
     return tuple(islice(_entries(span), SPAN_ENTRIES))
 
 
 def _entries(span: WireSpan) -> Iterator[Feedback]:
-    for event in span.events:
-        if event.name == EVALUATION_EVENT:
-            try:
-                yield _from_event(span, event)
-            except WrongFeedback:
-                continue
+    own_id = span.span_id.hex()
+    results: list[tuple[dict[str, Any], int, bytes | None, str]] = [
+        (event.attributes, event.time_ns, span.span_id, f"{own_id}-{event.time_ns}")
+        for event in span.events
+        if event.name == EVALUATION_EVENT
+    ]
+    if span.name == EVALUATION_EVENT:
+        # Some exporters write the event as a point in time of its own, below the span that it is about.
+        results.append((span.attributes, span.start_ns, span.parent_span_id or None, f"{own_id}-point"))
+    for result in results:
+        try:
+            yield _from_attributes(span, *result)
+        except WrongFeedback:
+            continue
 
 
-def _from_event(span: WireSpan, event: WireEvent) -> Feedback:
+def _from_attributes(
+    span: WireSpan, attributes: Mapping[str, Any], time_ns: int, about: bytes | None, place: str
+) -> Feedback:
     values = {
         key.removeprefix(_EVALUATION): value
-        for key, value in event.attributes.items()
+        for key, value in attributes.items()
         if key.startswith(_EVALUATION)
     }
     name = _said(values.get("name")) or "evaluation"
@@ -254,17 +278,15 @@ def _from_event(span: WireSpan, event: WireEvent) -> Feedback:
     return checked(
         source="span",
         # A span that is sent once more says the same.
-        id=f"{span.trace_id.hex()}-{span.span_id.hex()}-{event.time_ns}-{name}",
+        id=f"{span.trace_id.hex()}-{place}-{name}",
         name=name[:NAME_CHARS],
         trace_id=span.trace_id,
-        span_id=span.span_id,
+        span_id=about,
         number=float(number) if isinstance(number, int | float) else None,
         category=(_said(values.get("score.label")) or "")[:CATEGORY_CHARS],
         text=(_said(values.get("explanation")) or "")[:TEXT_CHARS],
-        author=_said(event.attributes.get(AUTHOR_ATTRIBUTE)),
-        judged_at=_EPOCH + timedelta(microseconds=event.time_ns // 1000)
-        if 0 < event.time_ns < _TOO_LATE_NS
-        else None,
+        author=_said(attributes.get(AUTHOR_ATTRIBUTE)),
+        judged_at=_EPOCH + timedelta(microseconds=time_ns // 1000) if 0 < time_ns < _TOO_LATE_NS else None,
     )
 
 

@@ -21,7 +21,7 @@ from protocol.storage import Batch
 from svc.domain.attributes.census import KeyCensus
 from svc.domain.attributes.reading import AttributeReader
 from svc.domain.exporters import Observations
-from svc.domain.feedback import Feedback, from_span
+from svc.domain.feedback import EVALUATION_EVENT, Feedback, from_span
 from svc.domain.inherited_models import SpanKey, wants_model, with_models
 from svc.domain.mapping import map_span
 from svc.domain.packing import Packer, Parts, Seen
@@ -94,7 +94,7 @@ def decoder(
             ]
             stored = [StoredSpan(project_id, row, part) for row, part in zip(rows, parts, strict=True)]
             for span, item in zip(spans, stored, strict=True):
-                if span.events:
+                if span.events or span.name == EVALUATION_EVENT:
                     item.feedback = from_span(span)
             # What names its model comes later: a span is sent when it has ended.
             held = {

@@ -151,8 +151,10 @@ def typed(number: Number) -> str:
     return _short(f"{Decimal(str(number)):f}")
 
 
-def score(number: Number) -> str:
+def score(number: Number | None) -> str:
     """A number that somebody gave an answer: 1, 0.85, -3.5, 1.2e+15; six digits of it."""
+    if number is None or not isfinite(number):
+        return NOT_KNOWN
     rounded = float(f"{float(number):.6g}")
     return typed(rounded) if rounded == 0 or 1e-6 <= abs(rounded) < 1e12 else f"{rounded:g}"
 
@@ -164,6 +166,7 @@ WRITERS: Final[Mapping[str, Callable[[Number | None], str]]] = {
     "usd": money,
     "count": count,
     "factor": times,
+    "score": score,
 }
 
 
@@ -174,7 +177,7 @@ def unit_of(metric: str | None) -> str:
     if metric == "ratio":
         return "factor"
     kind = (metric or "").rpartition("_")[2]
-    return {"ms": "ms", "cost": "usd"}.get(kind, "count")
+    return {"ms": "ms", "cost": "usd", "score": "score"}.get(kind, "count")
 
 
 def writer(metric: str | None) -> Callable[[Number | None], str]:

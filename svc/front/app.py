@@ -58,7 +58,7 @@ from svc.front.api.routes import Api
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import lowered
 from svc.front.envelope import json_response, refusal_response, success_response
-from svc.front.feedback import FeedbackDoor
+from svc.front.feedback import FEEDBACK_PATH, FeedbackDoor, opened
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.oauth import OAuthDoor
@@ -118,7 +118,7 @@ class App:
         app.add_url_rule("/actuator/health/readiness", "readiness", self._readiness, methods=["GET"])
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
         for method, answer_feedback in FeedbackDoor(self.keys, self.api.means).routes:
-            app.add_url_rule("/v1/feedback", f"feedback {method}", answer_feedback, methods=[method])
+            app.add_url_rule(FEEDBACK_PATH, f"feedback {method}", answer_feedback, methods=[method])
         if self.api.means.client_documents is not None:
             for method, path, answer_oauth in OAuthDoor(self.keys, self.api.means).routes:
                 app.add_url_rule(path, f"oauth {method} {path}", answer_oauth, methods=[method])
@@ -184,7 +184,8 @@ class App:
 
     async def _http_error(self, error: HTTPException) -> Response:
         if isinstance(error, RequestEntityTooLarge):
-            return refusal_response(PAYLOAD_TOO_LARGE)
+            refused = refusal_response(PAYLOAD_TOO_LARGE)
+            return opened(refused) if request.path == FEEDBACK_PATH else refused
         if self.pages is not None and request.method in ("GET", "HEAD") and self.pages.owns(request.path):
             return await self.pages.astray(error)
         if request.path.startswith("/api/"):

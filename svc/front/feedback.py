@@ -46,6 +46,7 @@ from svc.front.auth.calls import Context, lowered
 from svc.front.envelope import json_response, refusal_response
 from svc.store.feedback.writing import FeedbackStore
 
+FEEDBACK_PATH: Final = "/v1/feedback"
 _NO_ROOM: Final = f"the project has {MOST_NAMES} names of feedback, which is all it may have"
 #: How long a browser may remember that it is let in.
 _REMEMBERED_S: Final = 86_400
@@ -74,9 +75,7 @@ class FeedbackDoor:
         response = (
             refusal_response(answer) if isinstance(answer, Refusal) else json_response(_success(*answer))
         )
-        response.headers["access-control-allow-origin"] = "*"
-        response.headers["access-control-expose-headers"] = "Retry-After"
-        return response
+        return opened(response)
 
     async def options(self) -> Response:
         """What a browser asks before it sends."""
@@ -124,6 +123,13 @@ class FeedbackDoor:
         )
         reasons += [_NO_ROOM for entry in entries if entry.name in without_room]
         return len(reasons), reasons[0] if reasons else ""
+
+
+def opened(response: Response) -> Response:
+    """An answer that a page of any origin may read."""
+    response.headers["access-control-allow-origin"] = "*"
+    response.headers["access-control-expose-headers"] = "Retry-After"
+    return response
 
 
 def entry_of(sent: FeedbackEntry, source: FeedbackSource) -> Feedback:

@@ -142,6 +142,8 @@ class Health:
     refused: Callable[[], list[dict[str, Any]]]
     #: Metrics and logs that came within the last hour, and were refused.
     signals: Callable[[], list[dict[str, Any]]]
+    #: What became of log records, where they are accepted.
+    log_records: Callable[[], dict[str, Any] | None]
     #: Components of what the settings switch on: the backup, the disk.
     more: Callable[[], dict[str, Any]]
     #: How long steps of tasks held the event loop.
@@ -201,6 +203,8 @@ class Health:
             details["refused_lately"] = refused
         if signals := self.signals():
             details["refused_signals"] = signals
+        if (log_records := self.log_records()) is not None:
+            details["log_records"] = log_records
         concerned = self.drainers if self.spool_vitals is None else (self.spool_vitals, *self.drainers)
         waiting = [vitals.waiting_for for vitals in concerned if vitals.waiting_for is not None]
         if waiting:

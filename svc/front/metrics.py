@@ -29,6 +29,7 @@ from protocol.detection_rounds import FAILED
 from svc.front.health import Ledger
 from svc.front.otlp.intake import IntakeTally
 from svc.front.otlp.quotas import Quotas
+from svc.front.otlp.signals import TakenSignals
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -101,6 +102,7 @@ class _Snapshots(Collector):
         for signal, count in sorted(s.intake.signals.counts.items()):
             signals.add_metric([signal], count)
         yield signals
+        yield from _log_records(s.intake.taken)
         quotas = s.quotas
         yield _counter("svc_quota_refused_spans", "Spans refused over a quota.", quotas.refused_spans)
         yield _counter("svc_quota_refused_requests", "Requests over a key's bytes.", quotas.refused_requests)
@@ -356,3 +358,14 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self._registry)
+
+
+def _log_records(signals: TakenSignals) -> Iterable[Metric]:
+    yield _counter("svc_ingest_log_spans", "Log records made into spans.", signals.log_spans)
+    records = CounterMetricFamily(
+        "svc_ingest_dropped_log_records", "Log records of accepted requests dropped.", labels=["reason"]
+    )
+    for reason, count in sorted(signals.log_dropped.items()):
+        records.add_metric([reason], count)
+    yield records
+    yield _counter("svc_ingest_dropped_data_points", "Data points dropped.", signals.data_points)

@@ -22,6 +22,8 @@ import msgspec
 from protocol.importing import Fetch, NotThere, PageTooLarge
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
+from svc.importers.evaluations import add_evaluation
+from svc.importers.langfuse_scores import SCORES, event_of, fetched_scores, place_scores
 from svc.importers.source import (
     Identity,
     ImportPage,
@@ -84,10 +86,12 @@ class LangfuseProject:
     page_rows: int = PAGE_ROWS
     name: str = "Langfuse"
     leaves: tuple[str, ...] = (
-        "scores, comments, datasets, prompts, media and users stay in Langfuse",
+        "comments, datasets, prompts, media and users stay in Langfuse, and so do scores of sessions and of"
+        " experiments; scores of traces where the server has neither /api/public/v3/scores nor the older API",
         "public and bookmarked marks of traces",
     )
     _keys: tuple[str, ...] = ()
+    _has_scores: bool = True
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """What is behind a cursor, by the newer way where the server has it."""
@@ -106,10 +110,20 @@ class LangfuseProject:
         if keys != self._keys:
             self._keys = keys
             rows = _rows(await self._request(window, cursor))
+        await self._score(rows)
         next_cursor = (answer.get("meta") or {}).get("cursor")
         return page_of(
             rows, self.service, next_cursor if isinstance(next_cursor, str) and next_cursor else None
         )
+
+    async def _score(self, rows: list[dict[str, Any]]) -> None:
+        """Bring the scores of these rows along, where the server has the API for them."""
+        trace_ids = list(dict.fromkeys(str(row["traceId"]) for row in rows if row.get("traceId")))
+        if self._has_scores and trace_ids:
+            try:
+                place_scores(rows, await fetched_scores(self.fetch, trace_ids))
+            except NotThere:
+                self._has_scores = False
 
     async def _request(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         while True:
@@ -200,12 +214,14 @@ def rows_of_trace(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
     for observation in observations:
         observation |= {key: value for key, value in trace_fields.items() if observation.get(key) is None}
         observation["providedModelName"] = observation.get("providedModelName") or observation.get("model")
+    scores = [score for score in trace.get("scores") or () if isinstance(score, dict)]
     outermost = [observation for observation in observations if not observation.get("parentObservationId")]
     if len(outermost) == 1:
         root = outermost[0]
         for field in ("input", "output", "metadata"):
             if root.get(field) in (None, {}, ""):
                 root[field] = trace.get(field)
+        place_scores(observations, scores)
         return observations
     times = [
         str(observation[key])
@@ -230,6 +246,7 @@ def rows_of_trace(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
     }
     for observation in outermost:
         observation["parentObservationId"] = root["id"]
+    place_scores([root, *observations], scores)
     return [root, *observations]
 
 
@@ -243,6 +260,8 @@ def page_of(rows: Sequence[Mapping[str, Any]], service: str, cursor: str | None)
         if span is None:
             unread += 1
             continue
+        for score in row.get(SCORES) or ():
+            add_evaluation(span, event_of(score))
         spans.append(span)
         tokens[identity(span["traceId"], span["spanId"])] = _tokens(row)
     body = request_of([(service_resource(service), {"scope": {"name": "langfuse"}}, spans)])

@@ -16,6 +16,7 @@ import attrs
 from protocol.importing import Fetch, NotThere, PageTooLarge
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
+from svc.importers.evaluations import add_evaluation, evaluation_event
 from svc.importers.source import (
     Identity,
     ImportPage,
@@ -23,6 +24,7 @@ from svc.importers.source import (
     camel,
     hex_id,
     identity,
+    instant_of,
     json_of,
     request_of,
     service_resource,
@@ -30,6 +32,9 @@ from svc.importers.source import (
 
 #: What one page holds at most (the API's own bound).
 PAGE_SPANS: Final = 1000
+#: Spans whose annotations are asked for in one question, and pages of them that are read.
+SPANS_ASKED: Final = 100
+MOST_PAGES: Final = 20
 
 _TIMES: Final = frozenset({"startTimeUnixNano", "endTimeUnixNano", "timeUnixNano"})
 _TOTAL: Final = "llm.token_count.total"
@@ -49,9 +54,10 @@ class PhoenixProject:
     leaves: tuple[str, ...] = (
         "resource attributes, instrumentation scopes and times below a microsecond: Phoenix does not keep"
         " them; spans get the service that --service names",
-        "annotations and evaluations, datasets, experiments, prompts and users stay in Phoenix",
+        "notes, annotations of traces and sessions, datasets, experiments, prompts and users stay in Phoenix",
         "costs that Phoenix worked out: they are worked out anew from the price book here",
     )
+    _has_annotations: bool = True
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The spans behind a cursor, newest first."""
@@ -68,6 +74,7 @@ class PhoenixProject:
                 span["parentSpanId"] = hex_id(span["parentSpanId"], 8)
             spans.append(span)
             tokens[identity(span["traceId"], span["spanId"])] = _tokens(span)
+        await self._annotate(spans)
         body = request_of([(service_resource(self.service), {"scope": {"name": "phoenix"}}, spans)])
         next_cursor = answer.get("next_cursor")
         return ImportPage(
@@ -76,6 +83,29 @@ class PhoenixProject:
             tokens,
             unread={NOT_A_SPAN: unread} if unread else {},
         )
+
+    async def _annotate(self, spans: list[dict[str, Any]]) -> None:
+        """Bring the annotations of these spans along, where the server has the API for them."""
+        by_id: dict[str, list[dict[str, Any]]] = {}
+        for span in spans:
+            by_id.setdefault(span["spanId"], []).append(span)
+        span_ids = list(by_id)
+        path = f"/v1/projects/{quote(self.project, safe='')}/span_annotations"
+        for first in range(0, len(span_ids) if self._has_annotations else 0, SPANS_ASKED):
+            ids = [("span_ids", span_id) for span_id in span_ids[first : first + SPANS_ASKED]]
+            cursor: str | None = None
+            for _ in range(MOST_PAGES):
+                query = [*ids, ("limit", str(PAGE_SPANS)), *([("cursor", cursor)] if cursor else [])]
+                try:
+                    answer = json_of(await self.fetch("GET", path, tuple(query)), "Phoenix")
+                except NotThere:
+                    self._has_annotations = False
+                    return
+                for annotation in answer.get("data") or ():
+                    _place(by_id, annotation)
+                cursor = answer.get("next_cursor")
+                if not isinstance(cursor, str) or not cursor:
+                    break
 
     async def _fetched(self, window: ImportWindow, cursor: str | None) -> dict[str, Any]:
         path = f"/v1/projects/{quote(self.project, safe='')}/spans/otlpv1"
@@ -96,6 +126,25 @@ class PhoenixProject:
                 if self.page_spans == 1:
                     raise OperatorError("one span of this Phoenix is larger than a page may be") from None
                 self.page_spans = max(1, self.page_spans // 4)
+
+
+def _place(by_id: Mapping[str, list[dict[str, Any]]], annotation: Any) -> None:
+    """Put an annotation on its span; of several spans of one id it is on none, for it names no trace."""
+    if not isinstance(annotation, dict):
+        return
+    spans = by_id.get(str(annotation.get("span_id")), [])
+    result = annotation.get("result")
+    if len(spans) != 1 or not isinstance(result, dict):
+        return
+    event = evaluation_event(
+        annotation.get("name"),
+        result.get("score"),
+        label=result.get("label"),
+        text=result.get("explanation"),
+        author=annotation.get("user_id") or annotation.get("annotator_kind"),
+        at=instant_of(annotation.get("created_at")),
+    )
+    add_evaluation(spans[0], event)
 
 
 def _otlp(document: Any) -> Any:

@@ -45,8 +45,8 @@ DATASETS: Final = {
     "traces": "traces",
     "model_calls": "model calls",
     "tools": "tool runs",
-    "spans": "spans (count alone)",
-    "tool_calls": "tool calls (count alone)",
+    "spans": "spans",
+    "tool_calls": "tool calls (count and error rate)",
     "classifier_events": "detector firings (count alone)",
 }
 FIGURES: Final = {

@@ -43,6 +43,8 @@ WATCHES: Final[Mapping[str, str]] = {
     "new_signature": "new kinds of failure",
     "model_change": "models that answer",
     "marks": "marks of traces",
+    "feedback": "ratings of yes or no",
+    "feedback_drift": "scores",
     "frustration": "frustration",
     "groundedness": "groundedness",
 }
@@ -94,6 +96,17 @@ MARKS: Final[Mapping[str, str]] = {
     "seen_schema": "new output schema",
     "answered_model": "new answering model",
 }
+
+
+def new_kinds(case: Mapping[str, Any]) -> Sequence[str]:
+    """The failures of new kinds that came with a case which is led by another finding, by their titles."""
+    return [
+        finding["title"]
+        for finding in case["findings"]
+        if finding["detector"] == "new_signature"
+        and finding["id"] != case["finding_id"]
+        and finding["status"] != "rejected"
+    ]
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ Reads what the store tells of a case, draws its chart, writes its ticket. Never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -56,6 +56,11 @@ class CaseView:
     def report(self) -> case_text.ToldReport | None:
         """The one that stands on top."""
         return self.reports[0][1] if self.reports else None
+
+    @property
+    def new_kinds(self) -> Sequence[str]:
+        """Failures of new kinds that came with it."""
+        return case_text.new_kinds(self.case)
 
     @property
     def engines(self) -> Mapping[str, str]:
@@ -134,6 +139,7 @@ def _ticket(visit: Visit, view: CaseView) -> str:
     base_url = visit.origin + visit.base
     case = view.case
     lines = [f"## {case['reference']}: {case['title']}", "", case["basis"], ""]
+    lines += [f"- {title}" for title in view.new_kinds]
     lines += [f"- {name}: {text}" for name, text in view.figures]
     lines.append(f"- since: {view.onset:%Y-%m-%d %H:%M} UTC")
     lines.append(f"- severity: {view.severity[2]}")

@@ -17,6 +17,7 @@ from svc.domain.detect.engine.axis import LN_RATIO
 from svc.domain.detect.engine.histogram import Histogram
 from svc.domain.detect.engine.slots import SLOT_S, SLOTS_PER_DAY, SLOTS_PER_HOUR, slot_at, slot_start_s
 from svc.domain.quantities import WRITERS, unit_of
+from svc.domain.rating_detectors import RATES
 from svc.store.detection.counting.charts import ChartStep, drawn_unit
 
 HEIGHT: Final = 120
@@ -138,7 +139,7 @@ def chart(
     ]
     low, high = band[0] or onset, band[1] or onset
     return Chart(
-        _label(unit, metric),
+        "share of ratings that are bad" if measure in RATES.values() else _label(unit, metric),
         write,
         frame,
         bars,
@@ -161,7 +162,7 @@ def _label(unit: str, metric: str | None) -> str:
         case "count":
             return "traces"
         case _:
-            size = "durations" if unit == "ms" else "costs"
+            size = {"ms": "durations", "score": "scores"}.get(unit, "costs")
             return f"95th percentile of {size}" if (metric or "").startswith("p95") else f"median of {size}"
 
 

@@ -54,8 +54,11 @@ class FeedbackView:
     may: bool
     #: The thumb that whoever looks has given: 1 or 0.
     thumb: float | None
-    #: Whether the keys of thumbs and notes are for this one.
+    #: Whether the keys of thumbs are for this one, and that of notes.
     keyed: bool
+    noted: bool
+    #: Thumbs of other reviewers that are not shown, for whoever looks has not given theirs.
+    hidden: int = 0
 
     @property
     def open(self) -> Sequence[ShownEntry]:
@@ -68,32 +71,76 @@ class FeedbackView:
         return self.entries[SHOWN:]
 
 
-async def of_trace(visit: Visit, trace_id: bytes, *, keyed: bool) -> FeedbackView:
-    """Of a trace and all of its spans."""
-    rows = await FeedbackReads(visit.means.database).of_trace(visit.project.id, trace_id)
-    thumb = _thumb(visit, [row for row in rows if row.span_id is None])
-    return _view(visit, {"trace_id": trace_id.hex()}, rows, thumb, keyed=keyed)
+async def rows_of(visit: Visit, trace_id: bytes) -> Sequence[FeedbackRow]:
+    """What was said of a trace and its spans, read once for all views of it."""
+    return await FeedbackReads(visit.means.database).of_trace(visit.project.id, trace_id)
 
 
-async def of_span(visit: Visit, trace_id: bytes, span_id: bytes) -> FeedbackView:
+def of_trace(
+    visit: Visit,
+    trace_id: bytes,
+    rows: Sequence[FeedbackRow],
+    *,
+    keyed: bool,
+    noted: bool = True,
+    blind: bool = False,
+) -> FeedbackView:
+    """Of a trace and all of its spans. `blind`: others' thumbs are hidden until one has given one's own."""
+    own = [row for row in rows if row.span_id is None]
+    view = FeedbackView(
+        f"{visit.base}/feedback",
+        {"trace_id": trace_id.hex()},
+        [ShownEntry(row) for row in rows],
+        visit.manages,
+        _thumb(visit, own),
+        keyed,
+        noted,
+    )
+    return _blinded(view) if blind else view
+
+
+def of_span(
+    visit: Visit,
+    trace_id: bytes,
+    span_id: bytes,
+    rows: Sequence[FeedbackRow],
+    *,
+    keyed: bool = False,
+    blind: bool = False,
+) -> FeedbackView:
     """Of one span."""
-    rows = await FeedbackReads(visit.means.database).of_trace(visit.project.id, trace_id)
     rows = [row for row in rows if row.span_id == span_id]
-    subject = {"trace_id": trace_id.hex(), "span_id": span_id.hex()}
-    return _view(visit, subject, rows, _thumb(visit, rows), keyed=False)
+    view = FeedbackView(
+        f"{visit.base}/feedback",
+        {"trace_id": trace_id.hex(), "span_id": span_id.hex()},
+        [ShownEntry(row) for row in rows],
+        visit.manages,
+        _thumb(visit, rows),
+        keyed,
+        keyed,
+    )
+    return _blinded(view) if blind else view
 
 
 async def of_session(visit: Visit, session_id: str) -> FeedbackView:
     """Of a session itself."""
     rows = await FeedbackReads(visit.means.database).of_session(visit.project.id, session_id)
-    return _view(visit, {"session_id": session_id}, rows, _thumb(visit, rows), keyed=True)
+    return FeedbackView(
+        f"{visit.base}/feedback",
+        {"session_id": session_id},
+        [ShownEntry(row) for row in rows],
+        visit.manages,
+        _thumb(visit, rows),
+        keyed=True,
+        noted=True,
+    )
 
 
-def _view(
-    visit: Visit, subject: dict[str, str], rows: Sequence[FeedbackRow], thumb: float | None, *, keyed: bool
-) -> FeedbackView:
-    entries = [ShownEntry(row) for row in rows]
-    return FeedbackView(f"{visit.base}/feedback", subject, entries, visit.manages, thumb, keyed)
+def _blinded(view: FeedbackView) -> FeedbackView:
+    if not view.may or view.thumb is not None:
+        return view
+    shown = [entry for entry in view.entries if entry.row.name != THUMB or entry.row.source != "page"]
+    return attrs.evolve(view, entries=shown, hidden=len(view.entries) - len(shown))
 
 
 def _thumb(visit: Visit, rows: Sequence[FeedbackRow]) -> float | None:

@@ -21,6 +21,7 @@ class Destination:
 
 PLACES: Final = (
     Destination("Triage", "triage"),
+    Destination("Overview", "overview"),
     Destination("Traces", "traces"),
     Destination("Sessions", "sessions"),
     Destination("Feedback", "feedback"),
@@ -74,6 +75,7 @@ async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
         page_paths,
         {
             "session": "sessions",
+            "user": "sessions",
             "cases": "triage",
             "first-look": "triage",
             "findings": "triage",

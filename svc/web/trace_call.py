@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
 
-from svc.domain.attributes.conventions import PREFIX
 from svc.web.filters import Filters
 from svc.web.page import Visit
 from svc.web.ranges import TimeRange
@@ -23,13 +21,8 @@ SPAN_FIELDS: Final = {
 }
 
 
-def as_call(
-    filters: Filters, range_: TimeRange, visit: Visit, limit: int, own_fields: Collection[str]
-) -> dict[str, Any]:
-    """This view as a question to MCP and to the query API, and what they have no word for.
-
-    The query API knows of the attributes those that are fields, `own_fields` among them.
-    """
+def as_call(filters: Filters, range_: TimeRange, visit: Visit, limit: int) -> dict[str, Any]:
+    """This view as a question to MCP and to the query API, and what they have no word for."""
     native_fields = {"call_site_id", "model", "kind", "status"}
     span_filters = {
         name: filters.asked[field] for name, field in SPAN_FIELDS.items() if field in filters.asked
@@ -57,14 +50,13 @@ def as_call(
     }
     # The query API knows spans: those that such traces hold.
     spans: dict[str, Any] = {"dataset": "spans", "range": arguments["range"], "limit": limit}
-    no_fields = sorted(name for name in span_filters if name.startswith(PREFIX) and name not in own_fields)
-    row_filters = {name: value for name, value in span_filters.items() if name not in no_fields}
-    spans |= ({"filters": row_filters} if row_filters else {}) | ({"q": filters.text} if filters.text else {})
+    spans |= {"filters": span_filters} if span_filters else {}
+    spans |= {"q": filters.text} if filters.text else {}
     origin = visit.origin
     return {
         "rest": f'curl -sS {origin}/v1/query/search \\\n  -H "Authorization: Bearer $QUERY_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(spans)}'",
-        "rest_left_out": [*_left_out(filters, {"status", *SPAN_FIELDS.values()}), *no_fields],
+        "rest_left_out": _left_out(filters, {"status", *SPAN_FIELDS.values()}),
         "mcp": msgspec.json.format(msgspec.json.encode(call["params"]), indent=2).decode(),
         "curl": f'curl -sS {origin}/mcp \\\n  -H "Authorization: Bearer $ADMIN_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{_quoted(call)}'",

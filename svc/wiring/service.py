@@ -43,6 +43,7 @@ from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas
+from svc.front.otlp.signals import OTHERS
 from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
 from svc.front.server.sub_path import SubPath
@@ -160,6 +161,7 @@ class Service:
             quotas=Quotas(quota_sizes(self.settings)),
             no_disk=self.safekeeping.refuses,
             hears=self.teeing.hears,
+            others=OTHERS if self.settings.genai_events else (),
         )
 
     def _door(self, mcp: Mcp, app: Any) -> Door:
@@ -170,7 +172,9 @@ class Service:
         grpc_port = self.settings.grpc_port if transport in ("GRPC", "BOTH") else None
         plain = None if self.tls is None else self.tls.plain
         sub_path = SubPath(self.settings.base_path) if self.settings.base_path else None
-        return Door(otlp=http, mcp=mcp, app=app, grpc_port=grpc_port, plain=plain, sub_path=sub_path)
+        return Door(
+            otlp=http.by_path(), mcp=mcp, app=app, grpc_port=grpc_port, plain=plain, sub_path=sub_path
+        )
 
     def _sink(self) -> BatchSink:
         if self.decoders:
@@ -204,6 +208,7 @@ class Service:
             retention=lambda: retention_report(self.settings, self.sweep_tally),
             refused=lambda: self.intake.tally.lately.told(),
             signals=lambda: self.intake.tally.signals.recent(),
+            log_records=self.intake.log_records,
             tls=None if self.tls is None else self.tls.report,
             more=lambda: self.safekeeping.health() | self.teeing.health() | self.alerts.health(),
             loop=self.watchdog.snapshot,

@@ -130,7 +130,8 @@ def main() -> None:
         time.sleep(5)
         print(f"\n{machine()}, load {os.getloadavg()[0]:.1f}; medians of {opens}, and the best")
         print("\n| page | largest paint, ms | answer to a key, ms | shift |\n|---|---|---|---|")
-        for one in ("/traces", "/triage", "/sessions", "/vitals", "/explore", "/prices", "/connect"):
+        places = ("/traces", "/triage", "/sessions", "/vitals", "/overview?range=30d", "/explore", "/prices")
+        for one in (*places, "/connect"):
             print(_told(one, [opened(look, one) for _ in range(opens)], PAGE_BUDGET), flush=True)
         print("\n| spans | rows painted, ms | main thread, ms | longest scroll, ms | heap, MB |")
         print("|---|---|---|---|---|")

@@ -22,6 +22,7 @@ PAGES = (
     f"{BASE}/sessions",
     f"{BASE}/first-look",
     f"{BASE}/vitals",
+    f"{BASE}/overview",
     f"{BASE}/explore",
     f"{BASE}/compare",
     f"{BASE}/compare?q=status:error&range=7d",

@@ -11,6 +11,9 @@ from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
 from tests.service import running
 from tests.terminator import Terminator, terminated
 
+# Two services, 38 s of a core (November 2026); tests/e2e/test_sub_path.py holds what a path changes.
+pytestmark = pytest.mark.release
+
 PATH = "/traces"
 
 

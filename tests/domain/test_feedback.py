@@ -149,3 +149,19 @@ def test_a_span_gives_so_many_entries_and_no_more() -> None:
     named = [{"gen_ai.evaluation.name": f"n{number}"} for number in range(80)]
     many = [event(**name, **{"gen_ai.evaluation.score.value": 1}) for name in named]
     assert len(judged(*many)) == feedback.SPAN_ENTRIES
+
+
+def test_a_point_in_time_of_its_own_is_read_as_its_parents_feedback() -> None:
+    def said(parent: bytes) -> Any:
+        attributes = {"gen_ai.evaluation.name": "relevance", "gen_ai.evaluation.score.value": 0.5}
+        sent = wire.span("gen_ai.evaluation.result", attributes, trace_id=TRACE, span_id=SPAN, parent=parent)
+        (span,) = walk(read_clean(wire.request(sent).SerializeToString()))
+        return from_span(span)
+
+    (entry,) = said(bytes(7) + b"\x09")
+    assert (entry.trace_id, entry.span_id, entry.name, entry.number) == (
+        TRACE, bytes(7) + b"\x09", "relevance", 0.5,
+    )  # fmt: skip
+    assert entry.judged_at is not None
+    (of_trace,) = said(b"")
+    assert (of_trace.subject_kind, of_trace.id) == ("trace", entry.id)

@@ -13,8 +13,11 @@ import pytest
 
 from protocol.detection import Cause, Firing, Ref
 from protocol.rest.query import timestamp
+from svc.domain.feedback import checked
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.firings import ClassifierEventStore
+from svc.store.feedback.sets import NoRoomForSets, SetStore
+from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Connection
 from svc.wiring.open_store import Store
 from tests import wire
@@ -184,6 +187,43 @@ def test_a_long_identifier_is_found_by_what_was_sent(service: Service) -> None:
     assert len(asked(service, "list_spans", call_site_id=long)["spans"]) == 1
     assert len(asked(service, "list_traces", call_site_id=long)["traces"]) == 1
     assert asked(service, "get_session", id=long)["trace_count"] == 1
+
+
+def test_traces_are_found_by_what_was_thought_of_them_and_by_a_set(service: Service) -> None:
+    made, name = told(service), unique("set")
+    ask, plan = bytes.fromhex(made.traces["ask"]), bytes.fromhex(made.traces["plan"])
+    # Names of its own: the service is shared.
+    liked = unique("liked")
+
+    async def judge(store: Store) -> None:
+        project = (await ProjectStore(store.database).make_default()).id
+        entries = [
+            checked(source="api", name=liked, trace_id=trace, number=number)
+            for trace, number in ((ask, 0.0), (plan, 1.0))
+        ]
+        assert not await FeedbackStore(store.database).keep(project, entries, NOW)
+        kept = await SetStore(store.database).add(
+            project, name, [(plan, None), (ask, bytes(7) + b"\2")], "ann"
+        )
+        assert not isinstance(kept, NoRoomForSets)
+        await SetStore(store.database).annotate(project, kept[0].id, (plan, None), "look here", "ann")
+
+    beside(service, judge)
+
+    def names(**arguments: Any) -> list[str]:
+        answer = asked(service, "list_traces", q=made.session, **arguments)
+        return [trace["name"].split()[0] for trace in answer["traces"]]
+
+    assert names(feedback=[f"{liked}<0.5"]) == ["ask"]
+    assert names(feedback=[liked]) == ["plan", "ask"]
+    assert names(feedback=[f"-{liked}>0.5"]) == ["fail", "ask"]
+    assert "compared with a number" in tool_error(service, "list_traces", feedback=["helpful<much"])
+    traces = asked(service, "list_traces", set=name)["traces"]
+    assert [trace["set_entries"] for trace in traces] == [
+        [{"span_id": None, "note": "look here"}],
+        [{"span_id": (2).to_bytes(8, "big").hex(), "note": None}],
+    ]
+    assert repr(name) in tool_error(service, "list_traces", set="no such set")
 
 
 # --- what detectors wrote ---------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ VALUES = {
 
 #: What extends it, and is not there when SVC_MCP_EXTENSIONS is false.
 EXTENDED = {
-    "list_traces": "failed_spans sort mark filters",
+    "list_traces": "failed_spans sort mark feedback set filters",
     "list_spans": "by",
     "query_count": "by measure",
     "query_timeseries": "by measure group_by top_n",

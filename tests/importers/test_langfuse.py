@@ -61,7 +61,9 @@ CALL: dict[str, Any] = {
 }
 
 
-def newer(_path: str, query: dict[str, str], _body: Any) -> dict[str, Any]:
+def newer(path: str, query: dict[str, str], _body: Any) -> Any:
+    if path.endswith("/scores"):
+        return NotThere()
     if query.get("cursor") == "behind":
         return {"data": [ROOT], "meta": {}}
     return {"data": [CALL, {"id": "no trace"}], "meta": {"cursor": "behind"}}
@@ -87,7 +89,9 @@ def as_expected(rows: dict[bytes, Any]) -> None:
 async def test_the_newer_api_is_read_by_its_cursor() -> None:
     replies = Replies(newer)
     pages = await every_page(LangfuseProject(replies, "app"))
-    assert [asked[0] for asked in replies.asked] == ["GET /api/public/v2/observations"] * 2
+    assert [asked[0] for asked in replies.asked if "scores" not in asked[0]] == [
+        "GET /api/public/v2/observations"
+    ] * 2
     asked_for = replies.asked[0][1]["fields"].split(",")
     assert {"core", "basic", "time", "io", "trace_context"} <= {*asked_for}
     as_expected(rows_of(pages))
@@ -96,13 +100,16 @@ async def test_the_newer_api_is_read_by_its_cursor() -> None:
 
 
 async def test_metadata_that_was_cut_is_asked_for_by_its_keys() -> None:
-    def cutting(_path: str, query: dict[str, str], _body: Any) -> dict[str, Any]:
+    def cutting(path: str, query: dict[str, str], _body: Any) -> Any:
+        if path.endswith("/scores"):
+            return NotThere()
         whole = "x" * 300 if "notes" in query.get("expandMetadata", "") else "x" * 200
         return {"data": [{**CALL, "metadata": {"notes": whole, "short": "y"}}], "meta": {}}
 
     replies = Replies(cutting)
     (page,) = await every_page(LangfuseProject(replies, "app"))
-    assert [asked[1].get("expandMetadata") for asked in replies.asked] == [None, "notes"]
+    asked_keys = [asked[1].get("expandMetadata") for asked in replies.asked if "scores" not in asked[0]]
+    assert asked_keys == [None, "notes"]
     assert b"x" * 300 in page.bodies[0][1]
 
 
@@ -193,3 +200,59 @@ async def test_what_is_too_large_or_not_langfuse_says_so(tmp_path: Path) -> None
         await every_page(LangfuseProject(Replies(lambda *_: NotThere()), "app"))
     with pytest.raises(OperatorError, match="no file of observations"):
         LangfuseFiles(tmp_path, "app")
+
+
+#: Scores as the API's reference has them: typed values, and what each is about.
+SCORES_V3: list[dict[str, Any]] = [
+    {"id": "s-1", "name": "helpful", "dataType": "BOOLEAN", "value": True, "source": "ANNOTATION",
+     "timestamp": "2026-11-20T13:00:00.000Z", "comment": "Just right", "authorUserId": "ann",
+     "subject": {"kind": "trace", "id": TRACE}},
+    {"id": "s-2", "name": "tone", "dataType": "CATEGORICAL", "value": "calm", "source": "EVAL",
+     "timestamp": "2026-11-20T13:00:00.000Z", "comment": None,
+     "subject": {"kind": "observation", "id": CALL["id"], "traceId": TRACE}},
+    {"id": "s-3", "name": "visit", "dataType": "NUMERIC", "value": 1, "source": "API",
+     "timestamp": "2026-11-20T13:00:00.000Z", "subject": {"kind": "session", "id": "s1"}},
+]  # fmt: skip
+
+
+def told(rows: dict[bytes, Any]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (entry.name, entry.number, entry.category, entry.text, entry.author, entry.span_id.hex())
+        for row in rows.values()
+        for entry in row.feedback
+    )
+
+
+async def test_scores_come_along_on_what_they_are_about() -> None:
+    def scored(path: str, query: dict[str, str], body: Any) -> Any:
+        if not path.endswith("/v3/scores"):
+            return newer(path, query, body)
+        assert query["traceId"] == TRACE
+        if "cursor" in query:
+            return {"data": SCORES_V3[1:], "meta": {}}
+        return {"data": SCORES_V3[:1], "meta": {"cursor": "more"}}
+
+    rows = rows_of(await every_page(LangfuseProject(Replies(scored), "app")))
+    assert told(rows) == [
+        ("helpful", 1.0, None, "Just right", "ann", ROOT["id"]),
+        ("tone", None, "calm", None, None, CALL["id"]),
+    ]
+
+
+async def test_scores_of_the_older_api_stand_in_the_trace() -> None:
+    scores = [
+        {"id": "s-1", "traceId": TRACE, "observationId": None, "name": "quality", "dataType": "NUMERIC",
+         "value": 0.5, "timestamp": "2026-11-20T13:00:00.000Z", "comment": None, "source": "API"},
+        {"id": "s-2", "traceId": TRACE, "observationId": CALL["id"], "name": "tone", "value": 2,
+         "dataType": "CATEGORICAL", "stringValue": "calm", "timestamp": "2026-11-20T13:00:00.000Z"},
+    ]  # fmt: skip
+
+    def scored(path: str, query: dict[str, str], body: Any) -> Any:
+        answer = older(path, query, body)
+        return {**answer, "scores": scores} if path.endswith(TRACE) else answer
+
+    rows = rows_of(await every_page(LangfuseProject(Replies(scored), "app")))
+    assert told(rows) == [
+        ("quality", 0.5, None, None, None, ROOT["id"]),
+        ("tone", None, "calm", None, None, CALL["id"]),
+    ]

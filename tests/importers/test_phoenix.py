@@ -14,7 +14,9 @@ from svc.importers.source import ImportWindow
 from tests.importers.replies import WINDOW, Replies, every_page, recorded, rows_of
 
 
-def server(_path: str, query: dict[str, str], _body: Any) -> bytes:
+def server(path: str, query: dict[str, str], _body: Any) -> bytes:
+    if path.endswith("/span_annotations"):
+        return b'{"data": [], "next_cursor": null}'
     return recorded("phoenix_2.json" if "cursor" in query else "phoenix_1.json")
 
 
@@ -27,7 +29,8 @@ async def test_its_pages_are_the_spans_that_it_was_sent() -> None:
         {"limit": "1000", "end_time": "2026-12-01T00:00:00.000000Z"},
         None,
     )
-    assert replies.asked[1][1]["cursor"] == pages[0].cursor
+    assert replies.asked[1][0] == "GET /v1/projects/a%2Fb/span_annotations"
+    assert replies.asked[2][1]["cursor"] == pages[0].cursor
     rows = rows_of(pages)
     assert rows.keys() == {one for page in pages for one in page.told}
     calls = sorted((one.row for one in rows.values() if one.row.kind == "llm"), key=lambda row: row.trace_id)
@@ -52,11 +55,13 @@ async def test_times_are_those_that_were_sent_to_the_microsecond() -> None:
 
 async def test_a_page_that_is_too_large_is_asked_for_in_parts() -> None:
     def large(path: str, query: dict[str, str], body: Any) -> bytes | Exception:
-        return PageTooLarge() if int(query["limit"]) > 20 else server(path, query, body)
+        is_large = path.endswith("/otlpv1") and int(query["limit"]) > 20
+        return PageTooLarge() if is_large else server(path, query, body)
 
     replies = Replies(large)
     assert len(await every_page(PhoenixProject(replies, "p", "app"))) == 2
-    assert [asked[1]["limit"] for asked in replies.asked] == ["1000", "250", "62", "15", "15"]
+    limits = [asked[1]["limit"] for asked in replies.asked if asked[0].endswith("/otlpv1")]
+    assert limits == ["1000", "250", "62", "15", "15"]
     with pytest.raises(OperatorError, match="one span of this Phoenix is larger"):
         await every_page(PhoenixProject(Replies(lambda *_: PageTooLarge()), "p", "app"))
 
@@ -74,3 +79,62 @@ async def test_what_is_no_span_is_counted_and_a_range_is_asked_for() -> None:
     (page,) = await every_page(PhoenixProject(replies, "p", "app"), ImportWindow(low, WINDOW.high))
     assert (page.bodies, page.unread) == ((), {NOT_A_SPAN: 2})
     assert replies.asked[0][1]["start_time"] == "2026-11-01T00:00:00.000000Z"
+
+
+#: As the API's schema has one: `SpanAnnotation` in its openapi.json.
+ANNOTATION: dict[str, Any] = {
+    "id": "U3BhbkFubm90YXRpb246MQ==",
+    "span_id": "",
+    "name": "correctness",
+    "annotator_kind": "LLM",
+    "result": {"label": "correct", "score": 0.75, "explanation": "It is what was asked."},
+    "metadata": {},
+    "identifier": "",
+    "source": "API",
+    "user_id": None,
+    "created_at": "2026-11-20T10:00:00+00:00",
+    "updated_at": "2026-11-20T10:00:00+00:00",
+}
+
+
+async def test_annotations_come_along_as_feedback_on_their_spans() -> None:
+    times = {
+        "start_time_unix_nano": 1_795_168_800_000_000_000,
+        "end_time_unix_nano": 1_795_168_801_000_000_000,
+    }
+
+    def span(trace: int, span_id: str) -> dict[str, Any]:
+        return {"trace_id": f"{trace:032x}", "span_id": span_id, "name": "step", "attributes": [], **times}
+
+    alone, twice = f"{7:016x}", f"{8:016x}"
+    about = {**ANNOTATION, "span_id": alone}
+
+    def annotated(path: str, query: dict[str, str], _body: Any) -> Any:
+        if not path.endswith("/span_annotations"):
+            spans = [span(1, alone), span(1, twice), span(2, twice)]
+            return {"data": spans, "next_cursor": None}
+        if "cursor" in query:
+            return {"data": [{**about, "name": "tone", "result": {"label": "calm"}}], "next_cursor": None}
+        # One that says nothing, one that nobody can read, and one that may mean either of two spans.
+        data = [about, {**about, "result": None}, 7, {**ANNOTATION, "span_id": twice}]
+        return {"data": data, "next_cursor": "behind"}
+
+    rows = rows_of(await every_page(PhoenixProject(Replies(annotated), "p", "app")))
+    assert [
+        (entry.name, entry.number, entry.category, entry.text, entry.author, entry.span_id.hex())
+        for row in rows.values()
+        for entry in row.feedback
+        if entry.span_id is not None
+    ] == [
+        ("correctness", 0.75, "correct", "It is what was asked.", "LLM", alone),
+        ("tone", None, "calm", None, "LLM", alone),
+    ]
+
+
+async def test_a_phoenix_without_annotations_is_asked_once() -> None:
+    def without(path: str, query: dict[str, str], body: Any) -> Any:
+        return NotThere() if path.endswith("/span_annotations") else server(path, query, body)
+
+    replies = Replies(without)
+    assert len(await every_page(PhoenixProject(replies, "p", "app"))) == 2
+    assert sum(asked[0].endswith("/span_annotations") for asked in replies.asked) == 1

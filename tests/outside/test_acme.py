@@ -60,7 +60,7 @@ async def doors(ports: Ports, store: TlsFiles) -> AsyncIterator[TlsDoors]:
     tls = TlsDoors()
     tls.serve(self_signed(DOMAIN, datetime.now(UTC)))
     contain_connections(ConnectionLimiter(lambda: 100), tls)
-    door = Door(otlp=_nobody, mcp=_nobody, app=_nobody, plain=PlainPort(DOMAIN, store.answer))
+    door = Door(otlp={}, mcp=_nobody, app=_nobody, plain=PlainPort(DOMAIN, store.answer))
     with bound("127.0.0.1", ports.plain, "PLAIN") as plain, bound("127.0.0.1", ports.tls, "TLS") as secure:
         config = HttpConfig(plain, (secure, tls.https))
 

@@ -173,8 +173,15 @@ async def test_a_key_of_the_projects_own_groups_and_filters_in_explore(
     seen = await owner.get(BASE + "/explore?dataset=spans&field=attr.shop.tier&q=attr.shop.tier:gold")
     assert re.search(r"<option[^>]*selected[^>]*>attr\.shop\.tier<", seen.text)
     assert "is no field of this project" not in seen.text
-    unknown = await owner.get(BASE + "/explore?dataset=spans&q=attr.nobody:x")
-    assert "is no field of this project" in unknown.text
+
+
+async def test_explore_counts_by_an_attribute_that_is_no_field_and_says_how(
+    store: Database, owner: Visitor
+) -> None:
+    await shop(store, number=3, **{"shop.order": 7031})
+    seen = await owner.get(BASE + "/explore?dataset=spans&field=tool&by=started_at&q=attr.shop.order:7031")
+    assert "attr.shop.order is no field: the payloads of" in seen.text
+    assert re.search(r">search<", seen.text)
 
 
 async def test_traces_are_filtered_by_an_attribute_that_is_no_field(store: Database, owner: Visitor) -> None:
@@ -201,13 +208,18 @@ async def test_a_search_of_payloads_that_found_nothing_yet_leads_further_back(
     assert re.search(r'cursor=[\w-]+[^"]*">Look further back</a>', seen.text)
 
 
-async def test_what_no_field_can_leave_out_is_said_and_left_out_of_the_api_call(
+async def test_an_attribute_that_is_no_field_leaves_traces_out_and_is_part_of_the_api_call(
     store: Database, owner: Visitor
 ) -> None:
     await shop(store, number=2, **{"shop.order": 7031})
     seen = await owner.get(BASE + "/traces?range=24h&q=-attr.shop.order:7031")
-    assert "attr.shop.order is no field: no trace is left out by it." in seen.text
-    assert heading(seen).startswith("2 traces")
+    assert heading(seen) == "No matching traces in the last 24 hours"
+    assert "attr.shop.order is no field: the payloads of 4 spans were looked through" in seen.text
+    seen = await owner.get(BASE + "/traces?range=24h&q=-attr.shop.order:7032")
+    assert heading(seen) == "2 traces in the last 24 hours"
     seen = await owner.get(BASE + "/traces?range=24h&q=attr.shop.order:7031")
-    assert "no trace is left out by it" not in seen.text
-    assert "Spans are not asked for attr.shop.order; those are left out." in seen.text
+    assert "Spans are not asked for" not in seen.text
+    assert (
+        seen.text.count("attr.shop.order&#34;: &#34;7031") + seen.text.count("attr.shop.order&#34;:&#34;7031")
+        >= 2
+    )

@@ -39,7 +39,7 @@ def test_no_template_holds(what: str) -> None:
 
 #: Rooms whose texts people read, and what of them writes places of a drawing, or digits that nobody sees.
 TEXTS = ("web", "commands", "domain", "detecting")
-PLACES = {"quantities.py", "charts.py", "answers.py"}
+PLACES = {"quantities.py", "charts.py", "overview_charts.py", "answers.py"}
 _BY_HAND = re.compile(r"\{[^{}]*:[,+]?(?:\.\d+)?[fgeEG%]\}|\.toFixed\(|\.toPrecision\(|toLocaleString")
 
 

@@ -12,6 +12,7 @@ import pytest
 from svc.runtime.clock import now
 from svc.store.detection.counting.charts import ChartStep
 from svc.store.postgres.database import Database
+from svc.web import case_text
 from svc.web.case_text import ToldReport, legible
 from svc.web.charts import ChartFrame, chart, small_line
 from tests.conftest import filled_once
@@ -107,6 +108,20 @@ def test_a_kind_of_failure_is_counted_and_drawn_as_the_share_of_all_failures() -
     steps = [ChartStep(units=7, value=7.0) for _ in range(frame.steps)]
     drawing = chart(frame, steps, onset, band, "soft", "answered_model", "share", 0.0)
     assert (drawing.label, drawing.write(7.0), drawing.usual) == ("traces", "7", None)
+
+
+def test_a_case_names_the_new_kinds_of_failure_that_came_with_it_and_not_twice() -> None:
+    def finding(number: int, detector: str, status: str = "confirmed") -> dict[str, Any]:
+        return {"id": str(number), "detector": detector, "status": status, "title": f"title {number}"}
+
+    findings = [
+        finding(1, "tool_error"),
+        finding(2, "new_signature"),
+        finding(3, "duration_drift"),
+        finding(4, "new_signature", "rejected"),
+    ]
+    assert case_text.new_kinds({"finding_id": "1", "findings": findings}) == ["title 2"]
+    assert case_text.new_kinds({"finding_id": "2", "findings": findings}) == []
 
 
 async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged: Replica) -> None:

@@ -13,7 +13,7 @@ from svc.runtime.clock import now
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
 from tests.front.people import Replica, replica
-from tests.store.spans.test_writing import NOW, PROJECT, Clock, rows, store_of
+from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, rows, store_of
 from tests.web.one_trace import failing, trace_id
 from tests.web.test_trace import at, settle
 from tests.web.visitor import BASE, Visitor
@@ -66,6 +66,27 @@ async def test_a_note_is_signed_shown_as_text_and_removed(owner: Visitor) -> Non
     (entry,) = re.findall(r'name="id" value="(\w+)"', page)
     await owner.post(f"{BASE}/feedback/forget", {"source": "page", "id": entry})
     assert "Look" not in (await owner.get(at("healthy"))).text
+
+
+async def test_the_list_of_sessions_shows_the_mean_of_a_chosen_name(owner: Visitor, store: Database) -> None:
+    assert "helpful" not in (await owner.get(f"{BASE}/sessions")).text
+    [session] = await fetch(store, "select id from session")
+    await judged(store, name="helpful", number=1.0, author="ann")
+    await judged(store, name="helpful", number=0.0, author="bob")
+    await judged(store, "failing", name="stars", number=4.0)
+    await judged(store, name="stars", number=2.0, trace_id=None, session_id=session["id"])
+    page = (await owner.get(f"{BASE}/sessions")).text
+    assert '<span title="2 entries">50 %</span>' in page
+    page = (await owner.get(f"{BASE}/sessions?feedback=stars")).text
+    assert '<span title="2 entries">3</span>' in page
+
+
+async def test_names_beyond_the_bound_are_told_on_the_page(owner: Visitor, store: Database) -> None:
+    assert "refused" not in (await owner.get(f"{BASE}/feedback")).text
+    entries = [checked(source="api", name=f"n{n}", trace_id=bytes(15) + b"\1", number=1) for n in range(203)]
+    for _ in range(2):
+        assert len(await FeedbackStore(store).keep(PROJECT, entries, now())) == 3
+    assert "6 entries were refused, the last one" in (await owner.get(f"{BASE}/feedback")).text
 
 
 async def test_an_empty_note_is_refused(owner: Visitor) -> None:

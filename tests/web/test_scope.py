@@ -80,6 +80,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/sets/{setId}": "viewer",
     "GET …/sets/{setId}/export": "viewer",
     "POST …/sets/add": "member",
+    "POST …/sets/note": "member",
     "POST …/sets/remove": "member",
     "POST …/sets/forget": "member",
     "POST …/feedback": "member",
@@ -104,6 +105,9 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/session": "viewer",
     "GET …/first-look": "viewer",
     "GET …/vitals": "viewer",
+    "GET …/overview": "viewer",
+    "GET …/user": "viewer",
+    "GET …/overview/csv": "viewer",
     "GET …/vitals/{what}": "viewer",
     "GET …/explore": "viewer",
     "GET …/compare": "viewer",
@@ -178,7 +182,7 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/dead-letters/|/spans/|/sets/", name)
+    and not re.search(r"/rca/|/session$|/user$|/dead-letters/|/spans/|/sets/", name)
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -60,13 +61,15 @@ class Visitor:
         """Open a page."""
         return await self._open(path, "GET", None, {name.replace("_", "-"): v for name, v in headers.items()})
 
-    async def post(self, path: str, form: dict[str, str] | None = None, **headers: str) -> Seen:
+    async def post(
+        self, path: str, form: Mapping[str, str | list[str]] | None = None, **headers: str
+    ) -> Seen:
         """Send a form."""
         sent = {name.replace("_", "-"): v for name, v in headers.items()}
         sent["Content-Type"] = "application/x-www-form-urlencoded"
         if self.origin is not None:
             sent["Origin"] = self.origin
-        return await self._open(path, "POST", urlencode(form or {}).encode(), sent)
+        return await self._open(path, "POST", urlencode(form or {}, doseq=True).encode(), sent)
 
     async def sign_up(self, email: str = "owner@example.org", **more: str) -> Seen:
         """Make an account by the form."""

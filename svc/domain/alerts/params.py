@@ -25,7 +25,7 @@ VITAL_DATASETS: Final = {"traces": "sites", "model_calls": "models", "tools": "t
 VITAL_FIELDS: Final = {"traces": "call_site_id", "model_calls": "model_id", "tools": "name"}
 #: Which figures are known of rows that the query API counts, narrowed by any of its filters.
 COUNTED_FIGURES: Final = {
-    "spans": ("count", "cost", "error_rate"),
+    "spans": ("count", "cost", "error_rate", "p95_ms"),
     "tool_calls": ("count", "error_rate"),
     "classifier_events": ("count",),
 }

@@ -167,18 +167,31 @@ def word_of(convention: str, span: WireSpan) -> str | None:
     return None
 
 
-def says(span: WireSpan, name: str, value: str) -> bool:
-    """Whether a span, or its resource, has this value of an attribute that is no field, one of a list too."""
+def says(span: WireSpan, name: str, value: str | None) -> bool:
+    """Whether a span, or its resource, has this value of an attribute that is no field, one of a list too.
+
+    None asks whether neither has the attribute.
+    """
+    said_values = _said(span, name)
+    if value is None:
+        return not said_values
     wanted_text = value_text(value)
-    for attributes in (span.attributes, span.resource.attributes):
-        values = [attributes[key] for key in spellings(name) if key in attributes]
-        if name.startswith(METADATA[0]) and METADATA_OBJECT in attributes:
-            values.append(metadata_of(attributes[METADATA_OBJECT]).get(name))
-        for said_value in values:
-            texts = _texts(said_value) if isinstance(said_value, (list, tuple)) else (value_text(said_value),)
-            if wanted_text in texts or (type(said_value) is float and repr(said_value) == value):
-                return True
+    for said_value in said_values:
+        texts = _texts(said_value) if isinstance(said_value, (list, tuple)) else (value_text(said_value),)
+        if wanted_text in texts or (type(said_value) is float and repr(said_value) == value):
+            return True
     return False
+
+
+def _said(span: WireSpan, name: str) -> list[Any]:
+    """What a span and its resource say of an attribute, in any of its spellings."""
+    values: list[Any] = []
+    for attributes in (span.attributes, span.resource.attributes):
+        values += [attributes[key] for key in spellings(name) if key in attributes]
+        if name.startswith(METADATA[0]) and METADATA_OBJECT in attributes:
+            member = metadata_of(attributes[METADATA_OBJECT]).get(name)
+            values += [] if member is None else [member]
+    return values
 
 
 def value_text(value: Any) -> str | None:

@@ -27,6 +27,8 @@ from svc.front.api import (
     project_settings,
     projects,
     retention_rules,
+    set_export,
+    sets,
     spans,
     sso,
 )
@@ -52,6 +54,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *buckets.ROUTES,
     *marks.ROUTES,
     *feedback.ROUTES,
+    *sets.ROUTES,
+    *set_export.ROUTES,
     *findings.ROUTES,
     *cases.ROUTES,
     *agents.ROUTES,

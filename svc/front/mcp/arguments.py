@@ -8,82 +8,38 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from protocol.detection import CaseState, EvidenceRole, Severity
 from protocol.rest.query import Q_MAX, FilterValue
 from protocol.taxonomy import FailureScope, Layer
 from svc.domain.marks.table import MarkName
-from svc.domain.measures import MeasureName
 from svc.domain.span import Kind, Status
+from svc.front.mcp.argument_types import (
+    Arguments,
+    Between,
+    BothBounds,
+    ByArgument,
+    CallSiteArgument,
+    CursorArgument,
+    DetectorArgument,
+    FieldsArgument,
+    FiltersArgument,
+    HalfOpenArgument,
+    KindArgument,
+    LimitArgument,
+    LongLimitArgument,
+    MeasureArgument,
+    ModeArgument,
+    QArgument,
+    SpanIdArgument,
+    TraceIdArgument,
+)
+
+#: Kinds of feedback that one question asks for.
+MOST_FEEDBACK = 20
 
 DatasetName = Literal["spans", "tool_calls", "classifier_events", "metric_rollups"]
-
-_Limit = Annotated[int, Meta(description="Rows a page: 50 unless told, at most 100.")]
-_LongLimit = Annotated[int, Meta(description="Rows a page: 100 unless told, at most 1000.")]
-_Cursor = Annotated[
-    str, Meta(description="`next_cursor` of the page before. A stale one starts again at the newest page.")
-]
-_CallSite = Annotated[str, Meta(description="Id of a call site, as list_call_sites shows it.")]
-_Detector = Annotated[str, Meta(description="Only those of this detector, named in whole.")]
-_TraceId = Annotated[str, Meta(description="32 hexadecimal characters.")]
-_SpanId = Annotated[str, Meta(description="16 hexadecimal characters.")]
-_Kind = Annotated[Kind, Meta(description="What a span is.")]
-_Q = Annotated[str, Meta(max_length=Q_MAX, description="A part of the text, in any case; no wildcards.")]
-_Mode = Annotated[Literal["keyword"], Meta(description="How `q` is understood.")]
-_Fields = Annotated[
-    list[Literal["payload"]],
-    Meta(
-        max_length=1,
-        description='["payload"] gives full input, output, attributes and provided_usage instead'
-        " of previews.",
-    ),
-]
-_Filters = Annotated[
-    dict[str, FilterValue],
-    Meta(
-        description="Field to value, all must be equal; null asks for rows without one."
-        " Fields as describe_dataset shows them."
-    ),
-]
-
-
-class Arguments(Struct, forbid_unknown_fields=True):
-    """What every class of arguments is."""
-
-
-class Between(Arguments, rename={"from_": "from"}):
-    """Two instants in ISO 8601, UTC unless they say otherwise; either may be missing."""
-
-    from_: str | UnsetType = UNSET
-    to: str | UnsetType = UNSET
-
-
-class BothBounds(Arguments, rename={"from_": "from"}):
-    """Two instants in ISO 8601, UTC unless they say otherwise; both are required."""
-
-    from_: str
-    to: str
-
-
-_Closed = Annotated[Between, Meta(description="ISO 8601 instants `from` and `to`, both inclusive.")]
-_HalfOpen = Annotated[
-    Between,
-    Meta(description="ISO 8601 instants [from, to) on the dataset's time column; `to` itself is outside."),
-]
-
-
-_By = Annotated[
-    Literal["created_at", "started_at"],
-    Meta(
-        description="The time that range is on: created_at (when rows arrived, unless told) or started_at"
-        " (when it happened). Ask about yesterday or last week by started_at."
-    ),
-]
-_Measure = Annotated[
-    MeasureName,
-    Meta(description="What to work out beside the count: see measures of describe_dataset."),
-]
 
 
 class GetProject(Arguments):
@@ -97,7 +53,7 @@ class ListCallSites(Arguments):
 class ListFailureModes(Arguments):
     """list_failure_modes."""
 
-    call_site_id: _CallSite | UnsetType = UNSET
+    call_site_id: CallSiteArgument | UnsetType = UNSET
     chain_id: Annotated[str, Meta(description="Only modes of this chain.")] | UnsetType = UNSET
     scope: Annotated[FailureScope, Meta(description="Where such a failure shows.")] | UnsetType = UNSET
     severity: Severity | UnsetType = UNSET
@@ -112,10 +68,10 @@ class ListCases(Arguments):
     """list_cases."""
 
     state: Annotated[CaseState, Meta(description="`open` unless told.")] | UnsetType = UNSET
-    detector: _Detector | UnsetType = UNSET
-    call_site_id: _CallSite | UnsetType = UNSET
-    limit: _Limit | UnsetType = UNSET
-    cursor: _Cursor | UnsetType = UNSET
+    detector: DetectorArgument | UnsetType = UNSET
+    call_site_id: CallSiteArgument | UnsetType = UNSET
+    limit: LimitArgument | UnsetType = UNSET
+    cursor: CursorArgument | UnsetType = UNSET
 
 
 class GetCase(Arguments):
@@ -130,8 +86,8 @@ class ListFindings(Arguments):
     status: (
         Annotated[str, Meta(description="As detectors write it: `open`, or how it was closed.")] | UnsetType
     ) = UNSET
-    call_site_id: _CallSite | UnsetType = UNSET
-    detector: _Detector | UnsetType = UNSET
+    call_site_id: CallSiteArgument | UnsetType = UNSET
+    detector: DetectorArgument | UnsetType = UNSET
     include: (
         Annotated[Literal["confirmed", "all"], Meta(description="`confirmed` unless told.")] | UnsetType
     ) = UNSET
@@ -149,8 +105,8 @@ class GetFindingEvidence(Arguments):
     finding_id: Annotated[str, Meta(description="Id of a finding, as list_findings or get_case show it.")]
     role: Annotated[EvidenceRole, Meta(description="Only refs of this role.")] | UnsetType = UNSET
     count_only: Annotated[bool, Meta(description="Sizes per role and no refs.")] | UnsetType = UNSET
-    limit: _LongLimit | UnsetType = UNSET
-    cursor: _Cursor | UnsetType = UNSET
+    limit: LongLimitArgument | UnsetType = UNSET
+    cursor: CursorArgument | UnsetType = UNSET
 
 
 class ListTraces(Arguments):
@@ -178,8 +134,8 @@ class ListTraces(Arguments):
         ]
         | UnsetType
     ) = UNSET
-    limit: _Limit | UnsetType = UNSET
-    cursor: _Cursor | UnsetType = UNSET
+    limit: LimitArgument | UnsetType = UNSET
+    cursor: CursorArgument | UnsetType = UNSET
 
 
 class ListTracesExtended(ListTraces):
@@ -197,6 +153,27 @@ class ListTracesExtended(ListTraces):
         | UnsetType
     ) = UNSET
     mark: Annotated[MarkName, Meta(description="Traces with this mark.")] | UnsetType = UNSET
+    feedback: (
+        Annotated[
+            list[str],
+            Meta(
+                max_length=MOST_FEEDBACK,
+                description='What was thought of them, all of it: ["helpful<0.5"], ["tone=rude"],'
+                ' ["helpful"] for any; "-helpful" for none. query_facets counts the names.',
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    set: (
+        Annotated[
+            str,
+            Meta(
+                description="Traces that people keep in the set of this name or id; each row has set_entries"
+                " with the notes on them."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     filters: (
         Annotated[
             dict[str, FilterValue],
@@ -211,16 +188,16 @@ class ListTracesExtended(ListTraces):
 class GetTrace(Arguments):
     """get_trace."""
 
-    trace_id: _TraceId
-    fields: _Fields | UnsetType = UNSET
+    trace_id: TraceIdArgument
+    fields: FieldsArgument | UnsetType = UNSET
 
 
 class ListSpans(Arguments):
     """list_spans."""
 
-    trace_id: _TraceId | UnsetType = UNSET
-    call_site_id: _CallSite | UnsetType = UNSET
-    kind: _Kind | UnsetType = UNSET
+    trace_id: TraceIdArgument | UnsetType = UNSET
+    call_site_id: CallSiteArgument | UnsetType = UNSET
+    kind: KindArgument | UnsetType = UNSET
     name: Annotated[str, Meta(description="The whole name; a part of it is `q`.")] | UnsetType = UNSET
     status: Annotated[Status, Meta(description="Of the span itself.")] | UnsetType = UNSET
     model_id: (
@@ -240,10 +217,10 @@ class ListSpans(Arguments):
     q: Annotated[str, Meta(max_length=Q_MAX, description="A part of the name or a preview.")] | UnsetType = (
         UNSET
     )
-    mode: _Mode | UnsetType = UNSET
-    fields: _Fields | UnsetType = UNSET
-    limit: _Limit | UnsetType = UNSET
-    cursor: _Cursor | UnsetType = UNSET
+    mode: ModeArgument | UnsetType = UNSET
+    fields: FieldsArgument | UnsetType = UNSET
+    limit: LimitArgument | UnsetType = UNSET
+    cursor: CursorArgument | UnsetType = UNSET
 
 
 class ListSpansExtended(ListSpans):
@@ -264,15 +241,15 @@ class ListSpansExtended(ListSpans):
 class GetSpan(Arguments):
     """get_span."""
 
-    trace_id: _TraceId
-    span_id: _SpanId
+    trace_id: TraceIdArgument
+    span_id: SpanIdArgument
 
 
 class ListSessions(Arguments):
     """list_sessions."""
 
-    limit: _Limit | UnsetType = UNSET
-    cursor: _Cursor | UnsetType = UNSET
+    limit: LimitArgument | UnsetType = UNSET
+    cursor: CursorArgument | UnsetType = UNSET
 
 
 class GetSession(Arguments):
@@ -291,15 +268,15 @@ class QueryCount(Arguments):
     """query_count."""
 
     dataset: DatasetName
-    range: _HalfOpen | UnsetType = UNSET
-    filters: _Filters | UnsetType = UNSET
+    range: HalfOpenArgument | UnsetType = UNSET
+    filters: FiltersArgument | UnsetType = UNSET
 
 
 class QueryCountExtended(QueryCount):
     """query_count with what extends the specification."""
 
-    by: _By | UnsetType = UNSET
-    measure: _Measure | UnsetType = UNSET
+    by: ByArgument | UnsetType = UNSET
+    measure: MeasureArgument | UnsetType = UNSET
 
 
 class QueryTimeseries(Arguments):
@@ -311,15 +288,15 @@ class QueryTimeseries(Arguments):
         BothBounds,
         Meta(description="ISO 8601 instants [from, to) on the dataset's time column; both needed."),
     ]
-    filters: _Filters | UnsetType = UNSET
+    filters: FiltersArgument | UnsetType = UNSET
 
 
 class QueryTimeseriesExtended(QueryTimeseries):
     """query_timeseries with what extends the specification."""
 
     interval: Literal["minute", "hour", "day", "week", "month"]  # type: ignore[assignment] # takes more
-    by: _By | UnsetType = UNSET
-    measure: _Measure | UnsetType = UNSET
+    by: ByArgument | UnsetType = UNSET
+    measure: MeasureArgument | UnsetType = UNSET
     group_by: (
         Annotated[str, Meta(description="A facetable field: series holds its largest values beside the sum.")]
         | UnsetType
@@ -334,16 +311,16 @@ class QueryFacets(Arguments):
 
     dataset: DatasetName
     field: Annotated[str, Meta(description="A facetable field, as describe_dataset shows it.")]
-    range: _HalfOpen | UnsetType = UNSET
-    filters: _Filters | UnsetType = UNSET
+    range: HalfOpenArgument | UnsetType = UNSET
+    filters: FiltersArgument | UnsetType = UNSET
     top_n: Annotated[int, Meta(description="Values shown: 20 unless told, at most 100.")] | UnsetType = UNSET
 
 
 class QueryFacetsExtended(QueryFacets):
     """query_facets with what extends the specification."""
 
-    by: _By | UnsetType = UNSET
-    measure: _Measure | UnsetType = UNSET
+    by: ByArgument | UnsetType = UNSET
+    measure: MeasureArgument | UnsetType = UNSET
     sort: (
         Annotated[
             Literal["descending", "ascending"],
@@ -357,18 +334,18 @@ class QuerySearch(Arguments):
     """query_search."""
 
     dataset: Literal["tool_calls", "classifier_events"]
-    q: _Q | UnsetType = UNSET
-    mode: _Mode | UnsetType = UNSET
-    range: _HalfOpen | UnsetType = UNSET
-    filters: _Filters | UnsetType = UNSET
-    limit: _LongLimit | UnsetType = UNSET
-    cursor: _Cursor | UnsetType = UNSET
+    q: QArgument | UnsetType = UNSET
+    mode: ModeArgument | UnsetType = UNSET
+    range: HalfOpenArgument | UnsetType = UNSET
+    filters: FiltersArgument | UnsetType = UNSET
+    limit: LongLimitArgument | UnsetType = UNSET
+    cursor: CursorArgument | UnsetType = UNSET
 
 
 class QuerySearchExtended(QuerySearch):
     """query_search with what extends the specification."""
 
-    by: _By | UnsetType = UNSET
+    by: ByArgument | UnsetType = UNSET
 
 
 class PopulationArguments(Arguments):

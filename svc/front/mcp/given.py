@@ -12,7 +12,7 @@ from msgspec import UnsetType
 
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX, instant, page_size
 from svc.domain.values import identifier
-from svc.front.mcp import arguments as a
+from svc.front.mcp.argument_types import Between, BothBounds
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
@@ -45,7 +45,7 @@ def long_limit(wanted: int | UnsetType) -> int:
 
 
 def bounds(
-    between: a.Between | a.BothBounds | UnsetType,
+    between: Between | BothBounds | UnsetType,
 ) -> tuple[datetime | None, datetime | None]:
     """The two bounds; an instant that cannot be read raises `Refused`."""
     if isinstance(between, UnsetType):

@@ -7,6 +7,7 @@ next; the stores' `Refused` and `Outage` pass through and are told by the caller
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -18,6 +19,7 @@ from msgspec import UNSET
 from protocol.release import release
 from svc.domain.datasets import EVENT_TIME, SPANS, Dataset
 from svc.domain.detect.detectors.table import DETECTORS, lacking
+from svc.domain.feedback import AskedFeedback, WrongFeedback
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
 from svc.front.mcp.cut import with_places
@@ -25,6 +27,7 @@ from svc.front.mcp.given import ToolError, bounds, given, given_identifier, limi
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
+from svc.store.feedback.sets import TraceSet
 from svc.store.reads.questions import Question, ask
 from svc.store.reads.spans import SpanFilter
 from svc.store.reads.trace_filter import of_one_span
@@ -33,6 +36,8 @@ from svc.store.reads.traces import TraceFilter
 PAYLOAD_WINDOW: Final = timedelta(hours=24)
 #: Call sites whose spans are counted.
 COUNTED_SITES: Final = 10_000
+#: Sets that are named where another was asked for.
+SETS_NAMED: Final = 20
 PIPELINE_VERSION: Final = release()
 
 _ID: Final = {16: re.compile(r"[0-9a-fA-F]{32}", re.ASCII), 8: re.compile(r"[0-9a-fA-F]{16}", re.ASCII)}
@@ -162,13 +167,52 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
     )
     if asked.filters is not UNSET:
         trace_filter = attrs.evolve(trace_filter, **of_one_span(asked.filters))
+    if asked.feedback is not UNSET:
+        trace_filter = attrs.evolve(trace_filter, **_feedback(asked.feedback))
+    trace_set = None if asked.set is UNSET else await _set(reads, project_id, asked.set)
+    if trace_set is not None:
+        trace_filter = attrs.evolve(trace_filter, set_id=trace_set.id)
     if asked.sort is UNSET or asked.sort == "started_at":
-        return await reads.traces.page(
+        answer = await reads.traces.page(
             project_id, trace_filter, limit=limit(asked.limit), cursor=given(asked.cursor)
         )
-    if low is None:
+    elif low is None:
         raise ToolError(f"sort by {asked.sort} needs a range with from: add one, such as the last seven days")
-    return await reads.traces.largest(project_id, trace_filter, asked.sort, limit=limit(asked.limit))
+    else:
+        answer = await reads.traces.largest(project_id, trace_filter, asked.sort, limit=limit(asked.limit))
+    if trace_set is not None:
+        entries: dict[str, list[Answer]] = {}
+        for entry in await reads.sets.entries(project_id, trace_set.id):
+            span_id = None if entry.span_id is None else entry.span_id.hex()
+            entries.setdefault(entry.trace_id.hex(), []).append({"span_id": span_id, "note": entry.note})
+        answer["traces"] = [
+            {**trace, "set_entries": entries.get(trace["trace_id"], [])} for trace in answer["traces"]
+        ]
+    return answer
+
+
+def _feedback(texts: Sequence[str]) -> dict[str, Any]:
+    """What is asked of feedback, as fields of a filter."""
+    try:
+        return {
+            "feedback": tuple(AskedFeedback.of(text) for text in texts if not text.startswith("-")),
+            "without_feedback": tuple(AskedFeedback.of(text[1:]) for text in texts if text.startswith("-")),
+        }
+    except WrongFeedback as error:
+        raise ToolError(f"{error}; query_facets with field classifier_id counts the names") from None
+
+
+async def _set(reads: Reads, project_id: int, name: str) -> TraceSet:
+    """A set by its name or id."""
+    sets = await reads.sets.list(project_id)
+    for trace_set in sets:
+        if name in (trace_set.name, str(trace_set.id)):
+            return trace_set
+    names = ", ".join(repr(trace_set.name) for trace_set in sets[:SETS_NAMED])
+    raise ToolError(
+        f"there is no set {name[:100]!r} in this project; "
+        + (f"there are {names}" if names else "it has no sets")
+    )
 
 
 async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:

@@ -14,6 +14,7 @@ from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.detection.taxonomy import TaxonomyStore
+from svc.store.feedback.sets import SetStore
 from svc.store.postgres.database import Database
 from svc.store.reads.call_sites import CallSiteReads
 from svc.store.reads.compare import CompareStore
@@ -44,6 +45,7 @@ class Reads:
     detectors: DetectorSettingStore
     runs: RunReads
     first_look: FirstLookReads
+    sets: SetStore
     now: Callable[[], datetime]
     #: What detectors need and this install has.
     installed: frozenset[str] = frozenset()
@@ -90,6 +92,7 @@ class Reads:
             DetectorSettingStore(database),
             RunReads(database),
             FirstLookReads(history),
+            SetStore(database),
             now,
             installed,
             ambient,

@@ -18,6 +18,7 @@ from svc.front.mcp import arguments as a
 from svc.front.mcp import handlers as h
 from svc.front.mcp import query_handlers as q
 from svc.front.mcp import texts
+from svc.front.mcp.argument_types import Arguments
 from svc.front.mcp.given import ToolError
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.schemas import schema_of, tidied
@@ -39,11 +40,11 @@ class Tool:
     """
 
     name: str
-    arguments: type[a.Arguments]
+    arguments: type[Arguments]
     handler: Callable[[Reads, int, Any], Awaitable[dict[str, Any]]]
     ask_for: dict[str, str] = attrs.field(factory=dict)
     hints: dict[str, str] = attrs.field(factory=dict)
-    specified: type[a.Arguments] | None = None
+    specified: type[Arguments] | None = None
     extended: bool = True
     is_extension: bool = False
 
@@ -54,7 +55,7 @@ class Tool:
         return " ".join(filter(None, (texts.DESCRIPTIONS[self.name], extension)))
 
     @property
-    def taken(self) -> type[a.Arguments]:
+    def taken(self) -> type[Arguments]:
         """The arguments that it takes."""
         return self.arguments if self.extended or self.specified is None else self.specified
 
@@ -71,7 +72,7 @@ class Tool:
             "annotations": {"readOnlyHint": True, "openWorldHint": False},
         }
 
-    def read(self, arguments: dict[str, Any]) -> a.Arguments:
+    def read(self, arguments: dict[str, Any]) -> Arguments:
         """The arguments as their class. Raises `BadArguments`, and `ToolError` for what is asked for."""
         try:
             tidy = tidied(arguments)

@@ -1,4 +1,5 @@
-"""`TraceService/Export`: OTLP over gRPC, on grpclib behind the asyncio border.
+"""`TraceService/Export`: OTLP over gRPC, on grpclib behind the asyncio border; logs and metrics the same way
+where they are accepted.
 
 Owns the server on the gRPC port, its count of requests in flight and the gRPC side of the credential-error
 table. Bodies stay bytes: grpclib never decodes them, `Intake` does.
@@ -34,7 +35,6 @@ from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 from h2.events import RequestReceived, UnknownFrameReceived
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from actors.keys import Busy, Grant, Keys, WasRevoked
 from actors.spool.memory import Reservation
@@ -63,6 +63,7 @@ from protocol.refusals import (
 from protocol.tokens import bearer
 from svc.front.auth.callers import Callers
 from svc.front.otlp.intake import Held, Intake, Large
+from svc.front.otlp.signals import Signal, success
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +229,14 @@ class OtlpGrpc:
 
     def __mapping__(self) -> Mapping[str, Handler]:
         """The methods of this service, as grpclib asks for them."""
-        return {METHOD: Handler(self._export, Cardinality.UNARY_UNARY, bytes, bytes)}
+        signals: dict[str, Signal] = {METHOD: "traces"}
+        signals |= {
+            path: signal for path, signal in GRPC_OTHER_SIGNALS.items() if signal in self._intake.others
+        }
+        return {
+            path: Handler(partial(self._export, signal=signal), Cardinality.UNARY_UNARY, bytes, bytes)
+            for path, signal in signals.items()
+        }
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Listen, under TLS where there is a context for it. Raises `OSError` when the port is taken."""
@@ -258,10 +266,10 @@ class OtlpGrpc:
         drained: bool = await trio_asyncio.aio_as_trio(stop)()
         return drained
 
-    async def _export(self, stream: Stream[bytes, bytes]) -> None:
+    async def _export(self, stream: Stream[bytes, bytes], signal: Signal) -> None:
         self.in_flight += 1
         try:
-            answer = await self._answer_in_time(stream)
+            answer = await self._answer_in_time(stream, signal)
             if isinstance(answer, _Failure):
                 await _fail(stream, answer)
             else:
@@ -271,7 +279,7 @@ class OtlpGrpc:
             if self._closing and not self.in_flight:
                 self._emptied.set()
 
-    async def _answer_in_time(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
+    async def _answer_in_time(self, stream: Stream[bytes, bytes], signal: Signal) -> bytes | _Failure:
         """The answer within the deadline of the call, if it has one.
 
         Cancellation: a batch that was offered when the deadline passed may be stored all the same; the client
@@ -282,16 +290,16 @@ class OtlpGrpc:
             return _failure(self._intake.tally.refuse(METADATA_TOO_LARGE))
         timeout = str(metadata.get(_TIMEOUT, ""))
         if not timeout:
-            return await self._answer(stream)
+            return await self._answer(stream, signal)
         form = _TIMEOUT_FORM.fullmatch(timeout)
         if form is None:
             return _failure(self._intake.tally.refuse(BAD_GRPC_TIMEOUT))
         try:
-            return await asyncio.wait_for(self._answer(stream), int(form[1]) * _UNITS_S[form[2]])
+            return await asyncio.wait_for(self._answer(stream, signal), int(form[1]) * _UNITS_S[form[2]])
         except TimeoutError:
             return _failure(self._intake.tally.refuse(DEADLINE_PASSED))
 
-    async def _answer(self, stream: Stream[bytes, bytes]) -> bytes | _Failure:
+    async def _answer(self, stream: Stream[bytes, bytes], signal: Signal) -> bytes | _Failure:
         if self._closing:
             return _failure(STOPPING)
         grant = await self._grant(stream)
@@ -308,16 +316,12 @@ class OtlpGrpc:
             if isinstance(message, _Failure):
                 return message
             body, encoding = message
-            intake = self._intake.take(grant, body, encoding, "protobuf", room)
+            intake = self._intake.take(grant, body, encoding, "protobuf", room, signal)
             if isinstance(intake, Held | Large):
                 intake = await trio_asyncio.trio_as_aio(self._intake.settled)(intake)
         if isinstance(intake, Refusal):
             return _failure(intake)
-        response = ExportTraceServiceResponse()
-        if intake.screening.rejected:
-            response.partial_success.rejected_spans = intake.screening.rejected
-            response.partial_success.error_message = intake.screening.message()
-        return response.SerializeToString()
+        return success(intake.screening, "protobuf", signal)
 
     async def _grant(self, stream: Stream[bytes, bytes]) -> Grant | _Failure:
         metadata: Mapping[str, object] = stream.metadata or {}

@@ -1,4 +1,5 @@
-"""`POST /v1/traces`: OTLP over HTTP, straight on ASGI because it is the one hot route.
+"""`POST /v1/traces`: OTLP over HTTP, straight on ASGI because it is the one hot route; `/v1/logs` and
+`/v1/metrics` by the same way where they are accepted.
 
 Order of checks (contract §2): transport 404, method 405, 401, 403, pressure 503, media type 415, size 413,
 room 503, decode 400, per-span checks, offer. Success is answered in the request's own encoding.
@@ -13,9 +14,7 @@ import io
 from typing import Final
 
 import attrs
-import msgspec
 import trio
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from actors.keys import Keys
 from actors.spool.memory import Reservation
@@ -37,6 +36,7 @@ from protocol.refusals import (
 from svc.front.auth.bearer import authorize
 from svc.front.auth.callers import Callers
 from svc.front.otlp.intake import Held, Intake, Large
+from svc.front.otlp.signals import Signal, success
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 
 _FORMS: Final[dict[str, Form]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
@@ -53,6 +53,12 @@ class OtlpHttp:
     keys: Keys
     enabled: bool
     callers: Callers
+    signal: Signal = "traces"
+
+    def by_path(self) -> dict[str, OtlpHttp]:
+        """A handler for each signal that is accepted, by its path."""
+        signals: tuple[Signal, ...] = ("traces", *(self.intake.others if self.enabled else ()))
+        return {f"/v1/{signal}": attrs.evolve(self, signal=signal) for signal in signals}
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -67,7 +73,7 @@ class OtlpHttp:
             return
         screening, form = answer
         content_type = b"application/json" if form == "json" else b"application/x-protobuf"
-        await respond(send, 200, content_type, _success(screening, form))
+        await respond(send, 200, content_type, success(screening, form, self.signal))
 
     async def _answer(self, scope: AsgiScope, body: Body) -> tuple[Screening, Form] | Refusal:
         headers = _headers(scope)
@@ -92,7 +98,7 @@ class OtlpHttp:
             encoded = await self._read(headers, body, room)
             if isinstance(encoded, Refusal):
                 return self.intake.tally.refuse(encoded)
-            taking = self.intake.take(grant, encoded, encoding, form, room)
+            taking = self.intake.take(grant, encoded, encoding, form, room, self.signal)
             if isinstance(taking, Held | Large):
                 taking = await self.intake.settled(taking)
         return taking if isinstance(taking, Refusal) else (taking.screening, form)
@@ -150,17 +156,3 @@ def _unsupported(media_type: str, encoding: str, is_type: bool) -> Refusal:
     return UNSUPPORTED_MEDIA_TYPE.saying(
         f"content encoding {encoding[:100]!r} is not one of {', '.join(sorted(ENCODINGS))}"
     )
-
-
-def _success(screening: Screening, form: Form) -> bytes:
-    """An empty response when everything was taken, else one with `partial_success`."""
-    message = screening.message()
-    if not message:
-        return b"{}" if form == "json" else b""
-    if form == "json":
-        partial = {"rejectedSpans": str(screening.rejected), "errorMessage": message}
-        return msgspec.json.encode({"partialSuccess": partial})
-    response = ExportTraceServiceResponse()
-    response.partial_success.rejected_spans = screening.rejected
-    response.partial_success.error_message = message
-    return response.SerializeToString()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -39,9 +39,10 @@ from protocol.refusals import (
     over_limit,
 )
 from protocol.storage import Batch
+from svc.domain.log_events.translation import counted, translated
 from svc.front.otlp.lately import RefusedLately
 from svc.front.otlp.quotas import Quotas
-from svc.front.otlp.signals import RefusedSignals
+from svc.front.otlp.signals import RefusedSignals, Signal, TakenSignals
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class IntakeTally:
     #: Spans refused one by one, by project and reason, since the exporter writer last took them.
     rejections: Counter[tuple[int, str]] = attrs.field(factory=Counter)
     clock: Callable[[], float] = time.monotonic
+    #: Log records and data points of accepted requests.
+    taken: TakenSignals = attrs.field(factory=TakenSignals)
     #: By status and code: how many since the last line in the log, and when that was.
     _unsaid: dict[tuple[int, str], int] = attrs.field(factory=dict)
     _said_s: dict[tuple[int, str], float] = attrs.field(factory=dict)
@@ -121,6 +124,7 @@ class Held:
     screening: Screening
     ticket: Ticket
     batch: Batch
+    signal: Signal = "traces"
 
 
 @attrs.frozen
@@ -132,6 +136,7 @@ class Large:
     encoding: str
     form: Form
     room: Reservation
+    signal: Signal = "traces"
 
 
 #: Bodies read in threads at once. More would not be faster, for one at a time has the interpreter lock, and
@@ -139,6 +144,9 @@ class Large:
 READERS: Final = 2
 #: Room for inflated bytes is asked for in steps, for each is a turn of the loop; so much may be held without.
 _ROOM_STEP_BYTES: Final = 1024 * 1024
+#: Logs and metrics up to this size are read in the loop. Measured November 2026 on one of two shared cores:
+#: 70 µs an event, and 32 ms at worst, of empty records.
+_SIGNAL_INLINE_BYTES: Final = 8 * 1024
 
 
 @attrs.define(eq=False)
@@ -156,6 +164,8 @@ class Intake:
     no_disk: Callable[[], bool] = lambda: False
     #: Hears of each accepted batch, and must neither wait nor raise: the tee.
     hears: Callable[[Batch], object] = lambda _batch: None
+    #: Signals that are accepted beside traces.
+    others: tuple[Signal, ...] = ()
     _readers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(READERS))
 
     def pressure(self) -> Refusal | None:
@@ -163,6 +173,10 @@ class Intake:
         if self.no_disk():
             return self.tally.refuse(DISK_FULL)
         return self.tally.refuse(self._full()) if self.spool.pressed() else None
+
+    def log_records(self) -> dict[str, Any] | None:
+        """What became of log records, None where none are accepted."""
+        return self.tally.taken.report() if self.others else None
 
     def hold(self, room: Reservation, size_bytes: int) -> Refusal | None:
         """Have room for so much of a body, sent and inflated, or refuse it. The refusal is not counted."""
@@ -177,7 +191,13 @@ class Intake:
                 return STOPPING
 
     def take(
-        self, grant: Grant, body: bytes, encoding: str, form: Form, room: Reservation
+        self,
+        grant: Grant,
+        body: bytes,
+        encoding: str,
+        form: Form,
+        room: Reservation,
+        signal: Signal = "traces",
     ) -> Taken | Held | Large | Refusal:
         """Inflate, decode, screen and offer one body. Every refusal is counted here.
 
@@ -187,21 +207,23 @@ class Intake:
         wait_s = self.quotas.sent(grant.key_id, len(body), self.clock())
         if wait_s is not None:
             return self.tally.refuse(QUOTA_BYTES.in_(wait_s))
-        inline_bytes = min(INLINE_BYTES[form], self.max_body_bytes)
+        inline_bytes = min(
+            INLINE_BYTES[form] if signal == "traces" else _SIGNAL_INLINE_BYTES, self.max_body_bytes
+        )
         try:
             if len(body) > inline_bytes:
                 raise NotHere
             plain = inflate(body, encoding, inline_bytes)
-            if not is_small(len(plain), form, self.limits):
+            if signal == "traces" and not is_small(len(plain), form, self.limits):
                 raise NotHere
             if plain is not body and (refusal := self.hold(room, len(body) + len(plain))):
                 return self.tally.refuse(refusal)
-            clean, screening = admit(plain, form, self._limits(grant), inline=True)
+            clean, screening = _read(signal, plain, form, self._limits(grant), inline=True)
         except (NotHere, TooLarge):
-            return Large(grant, body, encoding, form, room)
+            return Large(grant, body, encoding, form, room, signal)
         except (Unreadable, OverLimit) as error:
             return self.tally.refuse(self._unread(error))
-        return self._offered(grant, clean, screening, room)
+        return self._offered(grant, clean, screening, room, signal)
 
     async def settled(self, taking: Held | Large) -> Taken | Refusal:
         """Wait until a large body is read, and until a durable spool has the batch, or has not.
@@ -212,11 +234,12 @@ class Intake:
             decoded = await trio.to_thread.run_sync(self._read, taking, limiter=self._readers)
             if isinstance(decoded, Refusal):
                 return self.tally.refuse(decoded)
-            offered = self._offered(taking.grant, *decoded, taking.room)
+            offered = self._offered(taking.grant, *decoded, taking.room, taking.signal)
             if not isinstance(offered, Held):
                 return offered
             taking = offered
-        return self._answered(taking.screening, taking.batch, await taking.ticket.answer(DURABLE_TIMEOUT_S))
+        answer = await taking.ticket.answer(DURABLE_TIMEOUT_S)
+        return self._answered(taking.screening, taking.batch, answer, taking.signal)
 
     def _read(self, large: Large) -> tuple[bytes, Screening] | Refusal:
         """In a thread: inflate and read one large body.
@@ -240,7 +263,7 @@ class Intake:
             plain = inflate(body, encoding, self.max_body_bytes, grow)
             if plain is not body:
                 hold(len(body) + len(plain))
-            return admit(plain, form, self._limits(large.grant), inline=False)
+            return _read(large.signal, plain, form, self._limits(large.grant), inline=False)
         except Refused as refused:
             return refused.refusal
         except (TooLarge, Unreadable, OverLimit) as error:
@@ -259,29 +282,33 @@ class Intake:
                 return BAD_REQUEST.saying(str(error))
 
     def _offered(
-        self, grant: Grant, clean: bytes, screening: Screening, room: Reservation
+        self, grant: Grant, clean: bytes, screening: Screening, room: Reservation, signal: Signal
     ) -> Taken | Held | Refusal:
         self.tally.rejected_spans += screening.rejected
         for reason, spans in screening.reasons:
             self.tally.rejections[grant.project_id, reason] += spans
         if not screening.accepted:
-            if screening.rejected:
+            if screening.rejected and signal == "traces":
                 return self.tally.refuse(ALL_REFUSED.saying(f"{ALL_REFUSED.message}: {screening.message()}"))
             self.tally.requests += 1
+            self.tally.taken.note(signal, screening)
             return Taken(screening)
         # Nothing runs between the two: what was held for the body is the batch's.
         room.release()
         batch = Batch(grant.project_id, clean, screening.accepted, self.now(), self.clock(), grant.key_id)
         ticket = self.spool.offer(batch)
         if ticket.known is None:
-            return Held(screening, ticket, batch)
-        return self._answered(screening, batch, ticket.known)
+            return Held(screening, ticket, batch, signal)
+        return self._answered(screening, batch, ticket.known, signal)
 
-    def _answered(self, screening: Screening, batch: Batch, offered: Offered) -> Taken | Refusal:
+    def _answered(
+        self, screening: Screening, batch: Batch, offered: Offered, signal: Signal
+    ) -> Taken | Refusal:
         match offered:
             case "accepted":
                 self.tally.requests += 1
                 self.tally.spans += screening.accepted
+                self.tally.taken.note(signal, screening)
                 self.hears(batch)
                 return Taken(screening)
             case "full":
@@ -294,3 +321,12 @@ class Intake:
     def _full(self) -> Refusal:
         age_s = self.spool.state().oldest_age_s
         return attrs.evolve(SPOOL_FULL, retry_after_s=min(_RETRY_MAX_S, max(_RETRY_MIN_S, round(age_s / 2))))
+
+
+def _read(
+    signal: Signal, plain: bytes, form: Form, limits: Limits, *, inline: bool
+) -> tuple[bytes, Screening]:
+    """The body as spans that may be stored, and what was refused. Raises as `admit`, and `TooLarge`."""
+    if signal == "traces":
+        return admit(plain, form, limits, inline=inline)
+    return translated(plain, form, limits) if signal == "logs" else counted(plain, form, limits)

@@ -1,13 +1,13 @@
 """The HTTP door: the one ASGI application that Hypercorn serves.
 
 Owns what concerns every request: counting what is in flight, so that a stop can wait for it, refusing what
-is ambiguous on the wire, and sending `/v1/traces`, the one hot route, and `/mcp` straight to their
-handlers, while everything else goes through Quart.
+is ambiguous on the wire, and sending the paths of OTLP, the one hot route among them, and `/mcp` straight to
+their handlers, while everything else goes through Quart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -44,7 +44,7 @@ class Door:
     def __init__(
         self,
         *,
-        otlp: AsgiApp,
+        otlp: Mapping[str, AsgiApp],
         mcp: AsgiApp,
         app: AsgiApp,
         grpc_port: int | None = None,
@@ -85,8 +85,8 @@ class Door:
             elif _is_grpc(scope):
                 await Body(receive).drain()
                 await self._refuse_grpc(send, trailed=scope.get("http_version") == "2")
-            elif scope["path"] == "/v1/traces":
-                await self._otlp(scope, receive, send)
+            elif (otlp := self._otlp.get(scope["path"])) is not None:
+                await otlp(scope, receive, send)
             elif scope["path"] == "/mcp":
                 await self._mcp(scope, receive, send)
             else:

@@ -81,6 +81,11 @@ Action = Literal[
     "attribute.promote",
     "attribute.hide",
     "attribute.rename",
+    "set.create",
+    "set.add",
+    "set.note",
+    "set.remove",
+    "set.delete",
 ]
 
 

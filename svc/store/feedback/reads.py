@@ -13,14 +13,16 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.feedback import MOST_NAMES, Better, FeedbackSource, guessed_better
-from svc.domain.quantities import score
+from svc.domain.feedback import MOST_NAMES, THUMB, Better, FeedbackSource, guessed_better
+from svc.domain.quantities import percent, score
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.postgres.keyset import Keyset
 
 #: Entries of one trace or session that are shown with it.
 SUBJECT_ENTRIES: Final = 200
+#: Traces and entries of one session that its mean is made of, the newest.
+SESSION_ENTRIES: Final = 500
 #: Categories of one name that are told apart.
 MOST_CATEGORIES: Final = 20
 #: Standard errors on either side of a mean within which the true one lies 95 times in a hundred.
@@ -74,6 +76,34 @@ from feedback where project_id = $1 and trace_id = any($2::bytea[])
 group by trace_id, name order by trace_id, name limit $3
 """
 
+# The names that have numbers, thumbs first, then those that were said last.
+_NUMBERED: Final = """
+select name, low, high from feedback_name where project_id = $1 and low is not null
+order by name <> $2, last_at desc, name limit $3
+"""
+
+# Of each session the mean of a name's numbers, of itself and of its traces.
+_OF_SESSIONS: Final = f"""
+select wanted.id, count(*) as entries, avg(given.number) as mean
+from unnest($2::text[]) as wanted (id) cross join lateral (
+    (select number from feedback where project_id = $1 and session_id = wanted.id and name = $3
+        and number is not null limit {SESSION_ENTRIES})
+    union all
+    (select f.number from (select trace_id from trace where project_id = $1 and session_id = wanted.id
+        order by started_at desc limit {SESSION_ENTRIES}) t
+        join feedback f on f.project_id = $1 and f.trace_id = t.trace_id and f.name = $3
+        and f.number is not null limit {SESSION_ENTRIES})
+) given group by 1
+"""
+
+# The newest entries of each of these traces.
+_ENTRIES_OF_TRACES: Final = f"""
+select f.* from unnest($2::bytea[]) as wanted (trace_id) cross join lateral (
+    select {_COLUMNS} from feedback where project_id = $1 and trace_id = wanted.trace_id
+    order by created_at desc, source desc, id desc limit {SUBJECT_ENTRIES}
+) f
+"""
+
 
 @attrs.frozen
 class FeedbackRow:
@@ -115,6 +145,19 @@ class NameSums:
             return None
         reach = _Z95 * self.spread / math.sqrt(self.numbers)
         return max(self.low, self.mean - reach), min(self.high, self.mean + reach)
+
+
+@attrs.frozen
+class NumberedName:
+    """A name whose entries have numbers, and the range of those so far."""
+
+    name: str
+    low: float
+    high: float
+
+    def written(self, mean: float) -> str:
+        """A mean of its numbers: of thumbs and the like a share."""
+        return percent(mean) if self.low >= 0 and self.high <= 1 else score(round(mean, 2))
 
 
 @attrs.frozen
@@ -170,6 +213,18 @@ class FeedbackReads:
         entries, _ = await self.page(project_id, trace_id=trace_id, limit=SUBJECT_ENTRIES)
         return entries
 
+    async def entries_of_traces(
+        self, project_id: int, trace_ids: Sequence[bytes]
+    ) -> dict[bytes, list[FeedbackRow]]:
+        """What was said of each of these traces and their spans, the newest first."""
+        rows = await self.database.fetch(
+            _ENTRIES_OF_TRACES, project_id, list(dict.fromkeys(trace_ids)), timeout_s=READ_TIMEOUT_S
+        )
+        by_trace: dict[bytes, list[FeedbackRow]] = {}
+        for row in rows:
+            by_trace.setdefault(row["trace_id"], []).append(_row(row))
+        return by_trace
+
     async def of_session(self, project_id: int, session_id: str) -> list[FeedbackRow]:
         """What was said of a session itself, the newest first."""
         entries, _ = await self.page(project_id, session_id=session_id, limit=SUBJECT_ENTRIES)
@@ -202,6 +257,29 @@ class FeedbackReads:
         """Entries with a text, the newest first."""
         rows = await self.database.fetch(_WRITTEN, project_id, low, limit, timeout_s=READ_TIMEOUT_S)
         return [_row(row) for row in rows]
+
+    async def numbered(self, project_id: int, limit: int) -> list[NumberedName]:
+        """Names whose entries have numbers."""
+        rows = await self.database.fetch(_NUMBERED, project_id, THUMB, limit, timeout_s=READ_TIMEOUT_S)
+        return [NumberedName(row["name"], row["low"], row["high"]) for row in rows]
+
+    async def of_sessions(
+        self, project_id: int, session_ids: Sequence[str], name: str
+    ) -> dict[str, tuple[int, float]]:
+        """How many numbers of a name each session and its traces were given, and their mean."""
+        rows = await self.database.fetch(
+            _OF_SESSIONS, project_id, list(session_ids), name, timeout_s=READ_TIMEOUT_S
+        )
+        return {row["id"]: (row["entries"], row["mean"]) for row in rows}
+
+    async def refused(self, project_id: int) -> tuple[int, datetime] | None:
+        """How many entries had a name that the project has no room for, and when the last of them came."""
+        rows = await self.database.fetch(
+            "select entries, last_at from feedback_refused where project_id = $1",
+            project_id,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return (rows[0]["entries"], rows[0]["last_at"]) if rows else None
 
     async def names(
         self, project_id: int, low: datetime | None = None, high: datetime | None = None

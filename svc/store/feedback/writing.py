@@ -1,8 +1,9 @@
 """Entries of feedback, written with the firings that show them among all classifiers'.
 
-Owns the tables `feedback` and `feedback_name`, and the rows of `classifier_event` whose `classifier_id`
-begins with `feedback.`. An entry is `(project, source, id)`: one that comes again takes the place of the
-first. Its trace need not be there. Retention takes entries away with their trace.
+Owns the tables `feedback`, `feedback_name` and `feedback_refused`, and the rows of `classifier_event` whose
+`classifier_id` begins with `feedback.`. An entry is `(project, source, id)`: one that comes again takes the
+place of the first. Its trace need not be there. Retention takes entries away with their trace. A trace that
+is rated is put into `fold_due`, from which detectors count it anew.
 
 Ordering: names are written before entries and both in one order, so that two writers cannot deadlock.
 """
@@ -24,21 +25,23 @@ _NAME_SEEN: Final = "interval '1 minute'"
 # The new range of each name that the project has, and new names while there is room. A name that is not
 # written has nothing new, or has no room: the caller asks which.
 _NAMES: Final = f"""
-insert into feedback_name as n (project_id, name, low, high, first_at, last_at)
-select $1, new.name, new.low, new.high, $5::timestamptz, $5
-from unnest($2::text[], $3::float8[], $4::float8[]) with ordinality as new (name, low, high, place)
+insert into feedback_name as n (project_id, name, low, high, graded, first_at, last_at)
+select $1, new.name, new.low, new.high, new.graded, $5::timestamptz, $5
+from unnest($2::text[], $3::float8[], $4::float8[], $6::bool[]) with ordinality
+    as new (name, low, high, graded, place)
 left join feedback_name known on known.project_id = $1 and known.name = new.name
 -- What has nothing new is not even locked, as a conflict would.
 where case
     when known.name is null then
         (select count(*) from feedback_name where project_id = $1) + new.place <= {MOST_NAMES}
-    else known.last_at < $5::timestamptz - {_NAME_SEEN}
+    else new.graded > known.graded or known.last_at < $5::timestamptz - {_NAME_SEEN}
         or least(known.low, new.low) is distinct from known.low
         or greatest(known.high, new.high) is distinct from known.high
     end
 order by new.name
 on conflict (project_id, name) do update
-set low = least(n.low, excluded.low), high = greatest(n.high, excluded.high), last_at = excluded.last_at
+set low = least(n.low, excluded.low), high = greatest(n.high, excluded.high),
+    graded = n.graded or excluded.graded, last_at = excluded.last_at
 """
 
 _ENTRIES: Final = """
@@ -76,6 +79,19 @@ where (e.classifier_id, e.subject_kind, e.subject_session_id, e.subject_trace_id
     excluded.subject_trace_id, excluded.subject_span_id, excluded.summary)
 """
 
+# What had no room: people are told how much, and when last.
+_REFUSED: Final = """
+insert into feedback_refused as r (project_id, entries, last_at) values ($1, $2, $3)
+on conflict (project_id) do update set entries = r.entries + excluded.entries, last_at = excluded.last_at
+"""
+
+# Those that settled already; one that has not is counted with its ratings when it does.
+_AGAIN: Final = """
+insert into fold_due (project_id, trace_id, rated)
+select project_id, trace_id, true from trace
+where project_id = $1 and trace_id = any($2::bytea[]) and next_at is null
+"""
+
 
 async def write_feedback(
     connection: Connection, project_id: int, entries: Iterable[Feedback], now: datetime
@@ -90,6 +106,10 @@ async def write_feedback(
     kept = [entry for _, entry in sorted(newest.items()) if entry.name not in without_room]
     if kept:
         await _write_entries(connection, project_id, kept, now)
+        rated = {entry.trace_id for entry in kept if entry.trace_id and entry.number is not None}
+        await _count_again(connection, project_id, rated)
+    if without_room:
+        await connection.execute(_REFUSED, project_id, len(newest) - len(kept), now)
     return without_room
 
 
@@ -102,7 +122,8 @@ async def _write_names(
     names = sorted(numbers)
     lows = [min(numbers[name], default=None) for name in names]
     highs = [max(numbers[name], default=None) for name in names]
-    await connection.execute(_NAMES, project_id, names, lows, highs, now)
+    graded = [any(number not in (0, 1) for number in numbers[name]) for name in names]
+    await connection.execute(_NAMES, project_id, names, lows, highs, now, graded)
     # Those of the names that are there now.
     rows = await connection.fetch(
         "select name from feedback_name where project_id = $1 and name = any($2::text[])",
@@ -146,6 +167,12 @@ async def _write_entries(
     )
 
 
+async def _count_again(connection: Connection, project_id: int, trace_ids: Collection[bytes]) -> None:
+    """Have these traces counted with the ratings that they have now."""
+    if trace_ids:
+        await connection.execute(_AGAIN, project_id, sorted(trace_ids))
+
+
 @attrs.define(eq=False)
 class FeedbackStore:
     """Raises `Outage`."""
@@ -164,7 +191,8 @@ class FeedbackStore:
         async def work(connection: Connection) -> bool:
             # The entry.
             row = await connection.fetchrow(
-                "delete from feedback where project_id = $1 and source = $2 and id = $3 returning firing_id",
+                "delete from feedback where project_id = $1 and source = $2 and id = $3"
+                " returning firing_id, trace_id, number",
                 project_id,
                 source,
                 id_,
@@ -175,6 +203,8 @@ class FeedbackStore:
                     project_id,
                     row["firing_id"],
                 )
+                if row["trace_id"] is not None and row["number"] is not None:
+                    await _count_again(connection, project_id, [row["trace_id"]])
             return row is not None
 
         return await self.database.run(work)

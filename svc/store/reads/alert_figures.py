@@ -7,6 +7,7 @@ under one snapshot. All by the time at which rows were stored, as the query API 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -16,6 +17,7 @@ import attrs
 from svc.domain.alerts.metric import HourFigures, figures_of, summed
 from svc.domain.alerts.params import COUNTED_FIGURES, VITAL_DATASETS, VITAL_FIELDS, MetricParams
 from svc.domain.calendar import hour_of
+from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.reads.attributes import require_fields
@@ -60,7 +62,7 @@ _OF: Final[dict[What, str]] = {what: _sql(source) for what, source in SOURCES.it
 
 
 #: The measure of the query API that tells a figure.
-_MEASURES: Final = {"count": "count", "cost": "cost", "error_rate": "errors"}
+_MEASURES: Final = {"count": "count", "cost": "cost", "error_rate": "errors", "p95_ms": "duration_p95"}
 
 
 async def check_question(database: Database, project_id: int, params: MetricParams) -> None:
@@ -92,6 +94,8 @@ class AlertFigures:
         start = end - timedelta(hours=params.window_hours)
         if params.dataset in COUNTED_FIGURES:
             question = _question(project_id, params, (start, end))
+            if params.figure == "p95_ms":
+                return summed((await self._durations(question)).values())
             return _measured(await QueryStore(self.database).count(question))
         by_hour = await self._vitals(project_id, params, start, end)
         return summed(by_hour.values())
@@ -103,10 +107,23 @@ class AlertFigures:
         starts = [first + index * _HOUR for index in range((end - first) // _HOUR)]
         if params.dataset in COUNTED_FIGURES:
             question = _question(project_id, params, (first, end))
+            if params.figure == "p95_ms":
+                by_start = await self._durations(question)
+                return [by_start.get(start, _NOTHING) for start in starts]
             series = await QueryStore(self.database).timeseries(question, "hour")
             return [_measured(bucket) for bucket in series["buckets"]]
         by_hour = await self._vitals(project_id, params, first, end)
         return [by_hour.get(start, _NOTHING) for start in starts]
+
+    async def _durations(self, question: Question) -> Mapping[datetime, HourFigures]:
+        """By hour: the spans that ended, on the axis of the cubes."""
+        figures = {}
+        for start, durations in (await QueryStore(self.database).durations(question)).items():
+            bins: Counter[int] = Counter()
+            for duration_ms, n in durations.items():
+                bins[bin_of(duration_ms, UNIT_MS)] += n
+            figures[start] = figures_of(bins.total(), 0, None, bins)
+        return figures
 
     async def _vitals(
         self, project_id: int, params: MetricParams, start: datetime, end: datetime

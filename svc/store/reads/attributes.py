@@ -75,8 +75,13 @@ def held_codes(where: Where, codes: Iterable[str]) -> str:
     )
 
 
-async def require_fields(database: Database, project_id: int, fields: Iterable[Field]) -> None:
-    """Raises `Refused` for an attribute that is no field of the project: nothing is silently empty."""
+async def require_fields(
+    database: Database, project_id: int, fields: Iterable[Field], *, filtered: bool = False
+) -> None:
+    """Raises `Refused` for an attribute that is no field of the project: nothing is silently empty.
+
+    What is only `filtered` by is refused where it has another name by now: payloads tell the rest.
+    """
     names = sorted({field.name for field in fields if field.name.startswith(PREFIX)})
     if not names:
         return
@@ -92,10 +97,12 @@ async def require_fields(database: Database, project_id: int, fields: Iterable[F
             if called and called[0]["called"]:
                 now_called = f"'{name[:120]}' is called '{called[0]['called']}' in this project"
                 raise Refused(UNKNOWN_FIELD.saying(now_called, allowed=[called[0]["called"]]))
+            if filtered:
+                continue
             raise Refused(
                 UNKNOWN_FIELD.saying(
                     f"'{name[:120]}' is no field of this project: attributes become fields when they have few"
-                    " values, or by hand on Settings, Attributes; lists of traces are filtered by any",
+                    " values, or by hand on Settings, Attributes; filters take any",
                     allowed=[*(convention.name for convention in CONVENTIONS), *promoted],
                 )
             )

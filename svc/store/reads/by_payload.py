@@ -1,38 +1,34 @@
 """Traces by an attribute that is no field: their payloads are opened and looked into, the newest first.
 
-Called by `svc.store.reads.traces` for a filter that has such attributes. A page looks through `MOST_SPANS`
-spans or for `MOST_S` seconds and says how far it came; its cursor goes on from there. Payloads that have aged
-out say nothing. Counts and drawings of such traces would have to look through all of them: there are none.
-
-Measured November 2026 over the demo's four weeks: 34 µs of CPU a span, the rows of the traces included
-(15,292 spans in 0.9 s).
+Called by `svc.store.reads.traces` for a filter that has such attributes, or leaves some out. A page looks
+through as much as `svc.store.reads.payload_looks` allows and says how far it came; its cursor goes on from
+there. Counts and drawings of such traces would have to look through all of them: there are none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
 from svc.domain.attributes.conventions import PREFIX
-from svc.domain.attributes.reading import says
-from svc.domain.quantities import counted
 from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.reads.attributes import promoted_fields
+from svc.store.reads.payload_looks import (
+    MOST_S,
+    MOST_SPANS,
+    looked_note,
+    saying_traces,
+    traces_saying_any,
+)
 from svc.store.reads.trace_filter import NEWEST_TRACES, HeldValue, TraceFilter, held_by_spans
-from svc.store.spans.loop_turn import LoopTurn
-from svc.store.spans.payloads import SpanKey, by_place, place_of, read_packed
+from svc.store.spans.payloads import SpanKey
 
-#: Spans that a page looks through, and for how long.
-MOST_SPANS: Final = 50_000
-MOST_S: Final = 8.0
-#: Traces that are looked into at once, and spans whose payloads are held at once.
+#: Traces that are looked into at once.
 _TRACES: Final = 100
-_SPANS: Final = 1_000
 
 
 class TracePages(Protocol):
@@ -45,17 +41,24 @@ class TracePages(Protocol):
 
 async def resolved(database: Database, project_id: int, asked: TraceFilter) -> TraceFilter:
     """The filter with those of its attributes apart that are no fields of the project."""
-    names = {field for field, _ in asked.attributes if field.startswith(PREFIX)}
+    names = {field for field, _ in (*asked.attributes, *asked.without) if field.startswith(PREFIX)}
     if not names:
         return asked
     unknown = names - set(await promoted_fields(database, project_id))
+
+    def parted(pairs: Sequence[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        return [pair for pair in pairs if pair[0] not in unknown], [
+            pair for pair in pairs if pair[0] in unknown
+        ]
+
+    attributes, by_payload = parted(asked.attributes)
+    without, payload_without = parted(asked.without)
     return attrs.evolve(
         asked,
-        attributes=[pair for pair in asked.attributes if pair[0] not in unknown],
-        payload_attributes=(
-            *asked.payload_attributes,
-            *(pair for pair in asked.attributes if pair[0] in unknown),
-        ),
+        attributes=attributes,
+        payload_attributes=(*asked.payload_attributes, *by_payload),
+        without=without,
+        payload_without=(*asked.payload_without, *payload_without),
     )
 
 
@@ -75,12 +78,8 @@ class _Looked:
 
     def note(self, asked: TraceFilter) -> str:
         """In a sentence."""
-        names = ", ".join(dict.fromkeys(name for name, _ in asked.payload_attributes))
-        plural = len({name for name, _ in asked.payload_attributes}) > 1
-        verb = "are no fields" if plural else "is no field"
-        sentence = f"{names} {verb}: the payloads of {counted(self.spans, 'span')} were looked through"
         further = f", back to {self.back_to}; the next page goes on from there" if self.stopped else ""
-        return sentence + further
+        return looked_note((*asked.payload_attributes, *asked.payload_without), self.spans, further)
 
 
 async def page_by_payload(
@@ -93,21 +92,23 @@ async def page_by_payload(
     cursor: str | None,
 ) -> dict[str, Any]:
     """`{traces, next_cursor, notes}`, newest first: the traces with one span that says all of it."""
-    by_rows = attrs.evolve(asked, payload_attributes=())
+    by_rows = attrs.evolve(asked, payload_attributes=(), payload_without=())
+    # What is left out may stand on any span of a trace, whatever one span is asked to have.
+    looked_by = by_rows if asked.payload_attributes else TraceFilter()
     looked, deadline = _Looked(), trio.current_time() + MOST_S
     traces: list[dict[str, Any]] = []
     while True:
         page = await pages.page(project_id, by_rows, limit=_TRACES, cursor=cursor, timeout_s=READ_TIMEOUT_S)
         candidates, cursor = page["traces"], page["next_cursor"]
         room = MOST_SPANS - looked.spans
-        keys = await _span_keys(database, project_id, by_rows, candidates, room + 1)
+        keys = await _span_keys(database, project_id, looked_by, candidates, room + 1)
         if len(keys) > room:
             keys, candidates = _whole(keys[:room], candidates)
             cursor, looked.stopped = NEWEST_TRACES.cursor(candidates[-1]), True
-        saying = await _saying(database, project_id, keys, asked.payload_attributes)
+        kept_ids = await _kept_ids(database, project_id, asked, keys, candidates)
         looked.add(keys, candidates)
         for trace in candidates:
-            if bytes.fromhex(trace["trace_id"]) in saying:
+            if bytes.fromhex(trace["trace_id"]) in kept_ids:
                 traces.append(trace)
             if len(traces) == limit and trace is not candidates[-1]:
                 # Those behind it are looked into again: what they say is not kept between two pages.
@@ -163,30 +164,24 @@ def _whole(
     return [key for key in keys if key[0] != cut_id], traces[:place]
 
 
-async def _saying(
-    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Sequence[tuple[str, str]]
+async def _kept_ids(
+    database: Database,
+    project_id: int,
+    asked: TraceFilter,
+    keys: Sequence[SpanKey],
+    traces: Sequence[dict[str, Any]],
 ) -> set[bytes]:
-    """The traces with one of these spans that says all of it."""
-    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
-    traces: set[bytes] = set()
-
-    async def work(connection: Connection, part: Sequence[SpanKey]) -> None:
-        places = [(place_of(key), key[1]) for key in part]
-        packed = await read_packed(connection, project_id, by_place(places), lean=True)
-        turn = LoopTurn()
-        for place, span_id in places:
-            await turn.rest()
-            span = None if place[0] in traces else packed.span(place, span_id, lean=True)
-            if span is not None and all(says(span, name, value) for name, value in names):
-                traces.add(place[0])
-
-    for start in range(0, len(keys), _SPANS):
-        part = keys[start : start + _SPANS]
-        await database.run(
-            partial(work, part=part),
-            transaction=False,
-            readonly=True,
-            snapshot=True,
-            timeout_s=READ_TIMEOUT_S,
+    """Those of the traces that say what is asked and nothing of what is left out."""
+    kept_ids = {bytes.fromhex(trace["trace_id"]) for trace in traces}
+    if asked.payload_attributes:
+        kept_ids = await saying_traces(database, project_id, keys, asked.payload_attributes)
+    if asked.payload_without and kept_ids:
+        few = [trace for trace in traces if bytes.fromhex(trace["trace_id"]) in kept_ids]
+        # Of what meets the rest, few: all their spans, not those alone that were asked.
+        every = (
+            await _span_keys(database, project_id, TraceFilter(), few, MOST_SPANS)
+            if asked.payload_attributes
+            else keys
         )
-    return traces
+        kept_ids -= await traces_saying_any(database, project_id, every, asked.payload_without)
+    return kept_ids

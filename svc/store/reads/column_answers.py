@@ -82,6 +82,8 @@ class Grouping:
 
 def columns_know(question: Question, field: Field | None) -> bool:
     """Whether columns hold all that a question needs."""
+    if question.spans is not None:
+        return False
     if question.dataset is not SPANS or any(asked.name in _NARROW for asked in question.fields):
         return False
     fields = (*question.fields, *(() if field is None else (field,)))

@@ -44,6 +44,8 @@ def cube_field(question: Question, key: GroupKey) -> str | None:
     """The field of the cube that answers the question, '' for the total, None when none does."""
     if question.dataset not in CUBED or question.measure is not COUNT or question.by_event_time:
         return None
+    if question.spans is not None:
+        return None
     if key.hour is None or not _counted_ahead(question, key):
         return None
     kept_filters = _but_failed(question)

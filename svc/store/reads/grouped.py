@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.columns.totals import Cell
+from svc.domain.columns.totals import Cell, bin_middle_ms
 from svc.domain.datasets import METRIC_ROLLUPS, Field
 from svc.store.aggregates.cubes import split_range
 from svc.store.aggregates.failed import FAILED
+from svc.store.aggregates.span_columns import DURATION_BIN
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.attributes import dictionary_of, held_codes, require_fields
 from svc.store.reads.column_answers import Grouping, column_cells, columns_know
@@ -54,6 +55,33 @@ class GroupedRows:
     ) -> Mapping[Any, Row]:
         """The row of each bucket that has any, by its start. Without a grouping columns do not know it."""
         return {row["key"]: row for row in await self._rows(question, key, grouping)}
+
+    async def durations(
+        self, question: Question, key: GroupKey, grouping: Grouping
+    ) -> Mapping[Any, Mapping[float, int]]:
+        """By the start of each bucket that has any: how many spans took about so many milliseconds.
+
+        The question is one of a percentile.
+        """
+        await require_fields(self.database, question.project_id, question.fields)
+        cells = await self._cells(question, grouping)
+        if cells is not None:
+            return {
+                start: {bin_middle_ms(each): n for each, n in (cell.durations or {}).items()}
+                for (start, _value), cell in cells.items()
+            }
+        where = question.where()
+        where.add("ended_at is not null")
+        rows = await self.database.fetch(
+            f"select {key.raw} as key, {DURATION_BIN} as bin, count(*) as n from {_source(question)}"
+            f" where {where.sql()} group by 1, 2",
+            *where.values,
+            timeout_s=QUERY_TIMEOUT_S,
+        )
+        by_start: dict[Any, dict[float, int]] = {}
+        for row in rows:
+            by_start.setdefault(row["key"], {})[bin_middle_ms(row["bin"])] = row["n"]
+        return by_start
 
     async def series(
         self, question: Question, key: GroupKey, grouping: Grouping | None, field: Field, top_n: int

@@ -8,7 +8,6 @@ for questions that cannot be answered, `Outage` when the database is away or the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -24,26 +23,22 @@ from protocol.refusals import (
 )
 from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
-from svc.domain.calendar import after as later
 from svc.domain.columns.totals import COUNTED_IDS
 from svc.domain.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, Dataset
 from svc.domain.measures import COUNT
 from svc.domain.quantities import count
-from svc.store.aggregates.closed_hours import CUBED
-from svc.store.aggregates.values import PLACED
-from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.keyset import Keyset, KeyType
+from svc.store.postgres.database import Database
 from svc.store.postgres.rows import call_flag, printed, without_aged_out
 from svc.store.reads.attributes import require_fields
 from svc.store.reads.buckets import CALENDAR_INTERVALS, INTERVALS, bucket_starts
 from svc.store.reads.column_answers import Grouping
 from svc.store.reads.cube_counts import GroupKey
-from svc.store.reads.event_time import newest_started
 from svc.store.reads.grouped import QUERY_TIMEOUT_S, GroupedRows
 from svc.store.reads.measures import ESTIMATED, measure_columns
 from svc.store.reads.open_rollups import NOT_CLOSED, OPEN_ROWS
-from svc.store.reads.questions import Question, field_of, filter_text, stored_value
-from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
+from svc.store.reads.question_pages import QuestionPages, newest_order
+from svc.store.reads.questions import Question, field_of
+from svc.store.reads.spans_by_payload import SpansByPayload
 from svc.store.spans.availability import spans_with_payloads
 
 #: What it may take to find out whether rows that arrived at another time happened in the range.
@@ -52,12 +47,6 @@ NOTE_TIMEOUT_S: Final = 0.5
 NOTE_ROWS: Final = 1_000
 OPEN_NOTE: Final = "not closed yet, so still growing: since {since}"
 ESTIMATE_NOTE: Final = "more than {most} {name} are estimated, within 2 %"
-
-#: A filter on one of these leaves so few rows that walking them is quicker than any index of texts.
-_NARROW: Final = {"trace_id", "span_id", "session_id", "user_id"}
-
-#: Fields of spans that are placed and have an index of their own all the same.
-_INDEXED: Final = {(SPANS.name, "call_site_id")}
 
 
 def _number(value: Decimal | int | None) -> int | float:
@@ -76,15 +65,24 @@ class QueryStore:
 
     database: Database
     _groups: GroupedRows = attrs.field(init=False)
+    _pages: QuestionPages = attrs.field(init=False)
+    _by_payload: SpansByPayload = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._groups = GroupedRows(self.database)
+        self._pages = QuestionPages(self.database)
+        self._by_payload = SpansByPayload(self.database, self._pages)
+
+    async def chosen(self, question: Question) -> tuple[Question, list[str]]:
+        """The question with what only payloads tell looked up, for several answers, and what that says."""
+        return await self._by_payload.chosen(question)
 
     async def count(self, question: Question) -> dict[str, Any]:
         """`{count}`: rows, or the summed values of `metric_rollups`."""
+        question, look_notes = await self._by_payload.chosen(question)
         row = await self._groups.total(question)
         answer = _heading(question) | _measured(question, row)
-        return answer | await self._notes(question, [row], answer["count"])
+        return answer | await self._notes(question, [row], answer["count"], look_notes)
 
     async def timeseries(
         self, question: Question, interval: str, group_by: str | None = None, top_n: int = 5
@@ -101,12 +99,10 @@ class QueryStore:
             raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
         grouped = None if group_by is None else field_of(question.dataset, group_by, facet=True)
         starts = bucket_starts(question.low, question.high, interval)
-        raw, by_hour, by_day = (
-            f"date_trunc('{interval}', {name}, 'UTC')" for name in (question.time_column, "hour", "day")
+        question, look_notes = await self._by_payload.chosen(
+            question, *(() if grouped is None else (grouped,))
         )
-        in_cubes = interval in CALENDAR_INTERVALS
-        key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
-        grouping = Grouping(interval, starts) if in_cubes else None
+        key, grouping = _buckets_key(question, interval, starts)
         if grouped is None:
             rows = await self._groups.by_start(question, key, grouping)
             answer = _heading(question) | {"buckets": _buckets(question, starts, rows)}
@@ -122,7 +118,16 @@ class QueryStore:
                 ],
             }
         total = sum(bucket["count"] for bucket in answer["buckets"])
-        return answer | await self._notes(question, rows.values(), total)
+        return answer | await self._notes(question, rows.values(), total, look_notes)
+
+    async def durations(self, question: Question) -> Mapping[Any, Mapping[float, int]]:
+        """By whole hour: how many spans took about so many milliseconds; of a question about a percentile."""
+        assert question.low is not None, "whoever asks gives a range"
+        assert question.high is not None, "whoever asks gives a range"
+        starts = bucket_starts(question.low, question.high, "hour")
+        key, grouping = _buckets_key(question, "hour", starts)
+        assert grouping is not None, "columns know hours"
+        return await self._groups.durations(question, key, grouping)
 
     async def facets(
         self, question: Question, field: str, top_n: int, *, ascending: bool = False
@@ -132,13 +137,14 @@ class QueryStore:
         Null is a value. Ascending, the least come first, and those without a measure last all the same.
         """
         facet = field_of(question.dataset, field, facet=True)
+        question, look_notes = await self._by_payload.chosen(question, facet)
         rows = await self._groups.largest(question, facet, top_n, ascending=ascending)
         answer = {
             "field": facet.name,
             **_heading(question),
             "facets": [{"value": jsonable(row["key"]), **_measured(question, row)} for row in rows],
         }
-        return answer | await self._notes(question, rows, len(rows))
+        return answer | await self._notes(question, rows, len(rows), look_notes)
 
     async def search(
         self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
@@ -149,57 +155,30 @@ class QueryStore:
             raise Refused(SEARCH_UNSUPPORTED.saying(f"dataset '{dataset.name}' does not support search"))
         if mode not in (None, "", "keyword"):
             raise Refused(BAD_REQUEST.saying(f"unknown mode '{mode[:100]}'", allowed=["keyword"]))
-        await require_fields(self.database, question.project_id, question.fields)
-        where = question.where()
         text = q if q is not None and q.strip() else None
-        where.contains(dataset.searched, text)
-        newest = _newest(question)
-        keys = [name for name, _ in newest.columns]
+        columns = (dataset.time_column, *dataset.shown, *(["frame"] if dataset is SPANS else []))
+        by_rows, wanted = await self._by_payload.asked(question)
+        if wanted:
+            matching = await self._by_payload.page(by_rows, wanted, text, columns, limit, cursor)
+            return await self._listed(question, matching.rows, matching.cursor) | {"notes": [matching.note]}
+        await require_fields(self.database, question.project_id, question.fields)
+        newest = newest_order(question)
         position = newest.place(cursor)
-        where.after(keys, position)
-        columns = ", ".join(
-            dict.fromkeys(
-                (*keys, dataset.time_column, *dataset.shown, *(["frame"] if dataset is SPANS else []))
-            )
-        )
-        order = ", ".join(f"{key} desc" for key in keys)
         # One page and one row more, which tells whether there is another page.
-        narrow = any(field.name in _NARROW for field, _ in question.filters)
-        placed = {
-            field.name: stored_value(field, filter_text(value))
-            for field, value in question.filters
-            if field.name in PLACED.get(dataset.name, ())
-            and (dataset.name, field.name) not in _INDEXED
-            and value is not None
-        }
-        page = Page(dataset.table, columns, where.sql(), where.values, order, limit + 1)
-        if question.by_event_time:
-            rows = await self._started(question, position, page)
-        elif dataset in CUBED and not narrow and (text is not None or placed):
-            rows = await self._found(question, text, placed, position, page)
-        else:
-            rows = await self.database.fetch(page.sql(), *page.values, page.size, timeout_s=QUERY_TIMEOUT_S)
+        rows = await self._pages.rows(question, text, columns, position, limit + 1)
         page_rows, next_cursor = newest.page(rows, limit)
-        available = await self._available(question.project_id, page_rows) if dataset is SPANS else frozenset()
-        answer = {
-            "rows": [_row_view(row, dataset, available) for row in page_rows],
-            "next_cursor": next_cursor,
-        }
+        answer = await self._listed(question, page_rows, next_cursor)
         # Rows that a text narrows are not looked for twice, and the end of a list is no empty answer.
         if text is not None or position is not None:
             return answer
         return answer | await self._notes(question, (), len(page_rows))
 
-    async def _started(self, question: Question, position: list[Any] | None, page: Page) -> list[Any]:
-        """The rows of a page in the order of when they happened."""
-
-        async def work(connection: Connection) -> list[Any]:
-            behind = None if position is None else position[0]
-            return await newest_started(
-                connection, question.project_id, page, question.low, question.high, behind
-            )
-
-        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
+    async def _listed(
+        self, question: Question, rows: Sequence[Any], next_cursor: str | None
+    ) -> dict[str, Any]:
+        dataset = question.dataset
+        available = await self._available(question.project_id, rows) if dataset is SPANS else frozenset()
+        return {"rows": [_row_view(row, dataset, available) for row in rows], "next_cursor": next_cursor}
 
     async def _available(self, project_id: int, rows: Sequence[Any]) -> Set[tuple[bytes, bytes]]:
         spans = [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
@@ -211,38 +190,21 @@ class QueryStore:
             timeout_s=QUERY_TIMEOUT_S,
         )
 
-    async def _found(
+    async def _notes(
         self,
         question: Question,
-        text: str | None,
-        values: Mapping[str, str],
-        position: list[Any] | None,
-        page: Page,
-    ) -> list[Any]:
-        """The rows of a page that is narrowed by a text or by values without an index of their own."""
-        low, high, about = question.low, question.high, (question.dataset, question.project_id)
-        if position is not None:
-            behind = later(position[0], timedelta(microseconds=1))
-            high = behind if high is None else min(high, behind)
-        enough = page.size if len(values) == len(question.filters) == 1 else None
-
-        async def work(connection: Connection) -> list[Any]:
-            if text is not None:
-                near = await stretches(connection, *about, text, low, high)
-            else:
-                near = await stretches_with(connection, *about, values, low, high, enough=enough)
-            return await newest_rows(connection, near, page)
-
-        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
-
-    async def _notes(
-        self, question: Question, groups: Iterable[Mapping[str, Any]], rows: float
+        groups: Iterable[Mapping[str, Any]],
+        rows: float,
+        look_notes: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """What an answer should say beside its numbers: that ids are estimated, or what it misses.
+        """What an answer should say beside its numbers: how far payloads were looked into, that ids are
+        estimated, or what it misses.
 
         An answer by arrival without rows misses those that arrived at another time and happened in its range.
         Nothing is said where that cannot be found out in `NOTE_TIMEOUT_S`.
         """
+        if look_notes:
+            return {"notes": list(look_notes)}
         if question.dataset is METRIC_ROLLUPS:
             return await self._not_closed(question)
         if any(ESTIMATED in group for group in groups):
@@ -275,6 +237,18 @@ class QueryStore:
         rows = await self.database.fetch(sql, *where.values, timeout_s=QUERY_TIMEOUT_S)
         since = rows[0]["since"]
         return {} if since is None else {"notes": [OPEN_NOTE.format(since=timestamp(since))]}
+
+
+def _buckets_key(
+    question: Question, interval: str, starts: Sequence[Any]
+) -> tuple[GroupKey, Grouping | None]:
+    """What rows are grouped by for buckets of an interval; no grouping of columns where those know it not."""
+    raw, by_hour, by_day = (
+        f"date_trunc('{interval}', {name}, 'UTC')" for name in (question.time_column, "hour", "day")
+    )
+    in_cubes = interval in CALENDAR_INTERVALS
+    key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
+    return key, Grouping(interval, starts) if in_cubes else None
 
 
 def _heading(question: Question) -> dict[str, Any]:
@@ -318,12 +292,3 @@ def _field_value(row: Any, name: str) -> Any:
     if name.endswith("_tokens") and row["usage_repeats"] is not None:
         return None
     return printed(row, name)
-
-
-def _newest(question: Question) -> Keyset:
-    """The order of a search. A cursor of one time is foreign to the other."""
-    dataset = question.dataset
-    kinds: dict[str, KeyType] = {"index": "integer", "id": "uuid"}
-    identity = tuple((column, kinds.get(column, "bytes")) for column in dataset.identity)
-    name = f"{dataset.name} by {EVENT_TIME}" if question.by_event_time else dataset.name
-    return Keyset(name, ((question.time_column, "moment"), *identity))

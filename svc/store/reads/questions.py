@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -32,6 +32,34 @@ _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session
 
 
 @attrs.frozen
+class ChosenSpans:
+    """The spans that a question is about, where payloads told which: their keys in columns."""
+
+    trace_ids: Sequence[bytes]
+    span_ids: Sequence[bytes]
+    started: Sequence[datetime]
+
+    @classmethod
+    def of(cls, keys: Sequence[tuple[bytes, bytes, datetime, int]]) -> ChosenSpans:
+        """Of these keys."""
+        return cls([key[0] for key in keys], [key[1] for key in keys], [key[2] for key in keys])
+
+    def clause(self, where: Where) -> str:
+        """That a row is one of them."""
+        if not self.started:
+            return "false"
+        columns = (
+            f"{where.value(self.trace_ids)}::bytea[], {where.value(self.span_ids)}::bytea[],"
+            f" {where.value(self.started)}::timestamptz[]"
+        )
+        # The bounds name the days to look into.
+        return (
+            f"started_at between {where.value(min(self.started))} and {where.value(max(self.started))}"
+            f" and (trace_id, span_id, started_at) in (select * from unnest({columns}))"
+        )
+
+
+@attrs.frozen
 class Question:
     """What every question has: project, dataset, range and the time it is on, filters, a measure."""
 
@@ -41,7 +69,9 @@ class Question:
     high: datetime | None
     filters: tuple[tuple[Field, FilterValue], ...]
     measure: QueryMeasure = COUNT
-    time_column: str = attrs.field()
+    #: Nothing but these, by `svc.store.reads.spans_by_payload`.
+    spans: ChosenSpans | None = None
+    time_column: str = attrs.field(kw_only=True)
 
     @time_column.default
     def _default_time(self) -> str:
@@ -66,6 +96,8 @@ class Question:
             where.clauses.append(f"{self.time_column} < {where.value(self.high)}")
         for field, value in self.filters:
             where.clauses.append(equals(where, field, value))
+        if self.spans is not None:
+            where.clauses.append(self.spans.clause(where))
         return where
 
 

@@ -91,6 +91,18 @@ class SessionReads:
             "traces_truncated": len(traces) > TRACES_SHOWN,
         }
 
+    async def named(self, project_id: int, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Those of these sessions that there are, most recently active first."""
+        rows = await self.database.fetch(
+            # By the key.
+            f"select {_COLUMNS} from session where project_id = $1 and id = any($2::text[])"
+            " order by last_activity_at desc, id desc",
+            project_id,
+            list(ids),
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return [session_row(row) for row in rows]
+
     async def known(self, project_id: int, session_id: str) -> bool:
         """Whether there is such a session."""
         rows = await self.database.fetch(

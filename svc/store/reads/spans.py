@@ -49,6 +49,23 @@ _BY_PLACE: Final = ("kind", "name", "model_id")
 
 _COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
 _STEP: Final = timedelta(microseconds=1)
+
+# Of each trace the span of an id, or, where none is asked for, the first root among its earliest spans.
+_OF_SUBJECTS: Final = f"""
+select held.*, wanted.span_id as wanted_span_id
+from unnest($2::bytea[], $3::bytea[]) as wanted (trace_id, span_id)
+join trace t on t.project_id = $1 and t.trace_id = wanted.trace_id
+cross join lateral (
+    (select {_COLUMNS} from span where project_id = $1 and trace_id = wanted.trace_id
+        and span_id = wanted.span_id and wanted.span_id <> ''
+        and started_at between t.first_started_at and t.last_started_at limit 1)
+    union all
+    (select * from (select {_COLUMNS} from span where project_id = $1 and trace_id = wanted.trace_id
+        and wanted.span_id = '' and started_at between t.first_started_at and t.last_started_at
+        order by started_at, span_id limit 200) early
+        where parent_span_id is null order by started_at, span_id limit 1)
+) held
+"""
 #: Hours that are looked into for an id, before the keys of all traces are.
 _MOST_HOURS: Final = 24
 
@@ -163,6 +180,30 @@ class SpanReads:
         payloads = PayloadRows([row], _fields, envelopes)
         (span,) = await payloads.shown(room_bytes, every_field=True, opening=opening)
         return span
+
+    async def of_subjects(
+        self, project_id: int, subjects: Sequence[tuple[bytes, bytes | None]], *, each_bytes: int
+    ) -> dict[tuple[bytes, bytes | None], dict[str, Any]]:
+        """Spans with their payloads, of each at most so many bytes; of a trace without a span id its root."""
+
+        async def work(connection: Connection) -> tuple[Sequence[Any], Envelopes]:
+            # Each by its trace, whose bounds name the days to look into.
+            rows = await connection.fetch(
+                f"select s.*, {SPAN_AVAILABLE} from ({_OF_SUBJECTS}) s",
+                project_id,
+                [trace_id for trace_id, _ in subjects],
+                [span_id or b"" for _, span_id in subjects],
+            )
+            keys = list(dict.fromkeys(_key(row) for row in rows))
+            return rows, await read_envelopes(connection, project_id, keys, each_bytes * len(subjects))
+
+        rows, envelopes = await self.database.run(work, transaction=False, timeout_s=READ_TIMEOUT_S)
+        spans: dict[tuple[bytes, bytes | None], dict[str, Any]] = {}
+        for row in rows:
+            payload = PayloadRows([row], _fields, envelopes)
+            (span,) = await payload.shown(each_bytes, every_field=True)
+            spans[row["trace_id"], row["wanted_span_id"] or None] = span
+        return spans
 
     async def trace_of(self, project_id: int, span_id: bytes, *, timeout_s: float) -> bytes | None:
         """A trace that has a span of this id, or None. Raises `Slow` when it takes longer."""

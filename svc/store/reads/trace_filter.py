@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 
@@ -39,6 +40,7 @@ _UNGROUPED: Final[Mapping[str, Any]] = {
     "without_marks": (),
     "feedback": (),
     "without_feedback": (),
+    "set_id": None,
 }
 
 
@@ -58,6 +60,8 @@ class TraceFilter:
     attributes: Sequence[tuple[str, str]] = ()
     #: Pairs of an attribute that is no field and its value, which only payloads tell; `by_payload` says how.
     payload_attributes: Sequence[tuple[str, str]] = ()
+    #: The same of what no span of the trace may say.
+    payload_without: Sequence[tuple[str, str]] = ()
     #: Pairs of a column of `SPAN_COLUMNS` and its value; only with `one_span`, as what became of it.
     span_fields: Sequence[tuple[str, str]] = ()
     span_status: Status | None = None
@@ -84,6 +88,13 @@ class TraceFilter:
     #: Feedback that the trace or a span of it was given, all of it, and what it was not.
     feedback: Sequence[AskedFeedback] = ()
     without_feedback: Sequence[AskedFeedback] = ()
+    #: The set of people that it, or a span of it, is in.
+    set_id: UUID | None = None
+
+    @property
+    def by_payload(self) -> bool:
+        """Whether payloads have to be looked into."""
+        return bool(self.payload_attributes or self.payload_without)
 
     @property
     def by_value(self) -> bool:
@@ -198,7 +209,7 @@ def _given(where: Where, asked: AskedFeedback) -> str:
 
 
 def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
-    """What an index narrows: status, session, range, marks, feedback."""
+    """What an index narrows: status, session, range, marks, feedback, a set."""
     where = Where.of(project_id)
     if asked.status is not None:
         # In so many words, not as a parameter, so that the index on failed traces serves.
@@ -213,6 +224,11 @@ def narrowed_by_index(project_id: int, asked: TraceFilter) -> Where:
         where.add(f"trace_id in ({_given(where, given)})")
     for given in asked.without_feedback:
         where.add(f"trace_id not in ({_given(where, given)})")
+    if asked.set_id is not None:
+        where.add(
+            "trace_id in (select e.trace_id from trace_set_entry e where e.project_id = $1"
+            f" and e.set_id = {where.value(asked.set_id)})"
+        )
     return where
 
 

@@ -62,7 +62,7 @@ class TraceReads:
     ) -> dict[str, Any]:
         """`{traces, next_cursor}`, newest first by `started_at`; `notes` where payloads were looked into."""
         asked = await resolved(self.database, project_id, asked)
-        if asked.payload_attributes:
+        if asked.by_payload:
             return await page_by_payload(self.database, self, project_id, asked, limit=limit, cursor=cursor)
         where = narrowed_by_index(project_id, asked)
         names = [name for name, _ in NEWEST_TRACES.columns]
@@ -126,8 +126,8 @@ class TraceReads:
         an attribute that is no field: every payload of the range would have to be opened.
         """
         asked = await resolved(self.database, project_id, asked)
-        if asked.payload_attributes:
-            names = ", ".join(name for name, _ in asked.payload_attributes)
+        if asked.by_payload:
+            names = ", ".join(name for name, _ in (*asked.payload_attributes, *asked.payload_without))
             raise Refused(
                 BAD_REQUEST.saying(f"{names} is no field, so traces are not sorted: leave sort away")
             )

@@ -93,6 +93,8 @@ class _Answers:
     buckets: list[dict[str, Any]] = attrs.field(factory=list)
     facets: list[dict[str, Any]] = attrs.field(factory=list)
     rows: list[dict[str, Any]] = attrs.field(factory=list)
+    #: What is to be said beside the numbers, such as how far payloads were looked into.
+    notes: Sequence[str] = ()
     slow: bool = False
     wrong: str = ""
 
@@ -145,7 +147,10 @@ async def _answer(visit: Visit, explored: Explored, question: Question, answers:
     queries = QueryStore(visit.means.history)
     text = searched(explored.text or None)
     with trio.move_on_after(TIMEOUT_S) as patience:
+        # Payloads are looked into once for all of it.
+        question, notes = await queries.chosen(question)
         answers.total = await queries.count(question)
+        answers.notes = [*notes, *answers.total.get("notes", ())]
         answers.buckets = (await queries.timeseries(question, explored.interval))["buckets"]
         answers.facets = (await queries.facets(question, explored.field, FACETS_SHOWN))["facets"]
         if explored.dataset.searched:

@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.feedback import BetterBody, FeedbackNew
-from svc.domain.feedback import NOTE, THUMB
+from svc.domain.feedback import MOST_NAMES, NOTE, THUMB
 from svc.domain.quantities import score
 from svc.front.api import feedback
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow, NameSums
@@ -85,6 +85,8 @@ async def page(visit: Visit) -> Html | Refusal:
             for row in await reads.written(visit.project.id, since, MOST_WRITTEN)
         ],
         "named": [sums.name for sums in names],
+        "refused": await reads.refused(visit.project.id),
+        "most_names": MOST_NAMES,
         "windows": WINDOWS,
         "window": window,
         "thumbs": next((row for row in given if row.name == THUMB), None),

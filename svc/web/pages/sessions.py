@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.refusals import NOT_FOUND, Refusal
+from svc.store.feedback.reads import FeedbackReads, NumberedName
 from svc.store.reads.sessions import SessionReads
 from svc.web import words
 from svc.web.aged_out import aged_out
@@ -19,6 +20,8 @@ from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
 
 ROWS: Final = 50
+#: Names of feedback that the column can be changed to.
+MOST_CHOICES: Final = 12
 #: A pause between two traces that is worth a line.
 GAP_S: Final = 60.0
 
@@ -28,13 +31,34 @@ async def sessions(visit: Visit) -> Html:
     reads = SessionReads(visit.means.history)
     page = await reads.page(visit.project.id, limit=ROWS, cursor=visit.query.get("cursor"))
     sums = await reads.summaries(visit.project.id, [session["id"] for session in page["sessions"]])
+    names, chosen, given = await _feedback(visit, [session["id"] for session in page["sessions"]])
     context = {
+        "names": names,
+        "chosen": chosen,
+        "given": given,
         "sessions": [(session, sums.get(session["id"])) for session in page["sessions"]],
         "aged_out": await aged_out(visit, [sum_["asked_available"] for sum_ in sums.values()]),
-        "more": query(visit.base + "/sessions", cursor=page["next_cursor"]) if page["next_cursor"] else None,
+        "more": query(
+            visit.base + "/sessions", feedback=visit.query.get("feedback"), cursor=page["next_cursor"]
+        )
+        if page["next_cursor"]
+        else None,
         "paged": "cursor" in visit.query,
     }
     return Html("pages/sessions", context, modules=("rows",))
+
+
+async def _feedback(
+    visit: Visit, session_ids: list[str]
+) -> tuple[list[NumberedName], NumberedName | None, dict[str, tuple[int, float]]]:
+    """The names that a column can show, the one that it shows, and what that says of each session."""
+    reads = FeedbackReads(visit.means.database)
+    names = await reads.numbered(visit.project.id, MOST_CHOICES)
+    wanted_name = visit.query.get("feedback")
+    chosen = next((name for name in names if name.name == wanted_name), names[0] if names else None)
+    if chosen is None:
+        return names, None, {}
+    return names, chosen, await reads.of_sessions(visit.project.id, session_ids, chosen.name)
 
 
 @attrs.frozen

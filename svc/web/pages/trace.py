@@ -20,11 +20,11 @@ from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.traces import TraceReads
 from svc.store.retention.sweep import read_override
 from svc.web.aged_out import aged_out
-from svc.web.feedback_view import of_trace
+from svc.web.feedback_view import of_trace, rows_of
 from svc.web.filters import read_filters
 from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, talk
 from svc.web.page import Go, Html, PageRoute, Visit
-from svc.web.pages.sets import IN, step_of
+from svc.web.pages.sets import IN, SetStep, step_of
 from svc.web.pages.trace_compare import comparison
 from svc.web.pages.trace_span import panel_context
 from svc.web.ranges import TimeRange
@@ -61,14 +61,32 @@ async def trace(visit: Visit) -> Html | Go:
     if number := visit.query.get("explain"):
         told_of = await explained(visit, opened_trace, number)
         context |= {} if isinstance(told_of, Refusal) else told_of
-    if span_id := visit.query.get("span"):
-        panel = await panel_context(visit, opened_trace, span_id)
-        context["panel"] = None if isinstance(panel, Refusal) else panel
-    context["feedback"] = await of_trace(
-        visit, opened_trace.trace_id, keyed=context["view"] == "conversation"
-    )
     context |= await _around(visit, opened_trace)
+    context |= await _judged(visit, opened_trace, context["step"], talks=context["view"] == "conversation")
     return Html("pages/trace", context, modules=MODULES)
+
+
+async def _judged(
+    visit: Visit, opened_trace: OpenedTrace, step: SetStep | None, *, talks: bool
+) -> dict[str, Any]:
+    """What was thought of the trace, and the panel of a span with what was thought of that."""
+    rows = await rows_of(visit, opened_trace.trace_id)
+    panel: dict[str, Any] | Refusal | None = None
+    entry = None if step is None else step.entry
+    # Whoever reviews a span judges that, not the trace around it.
+    by_span = entry is not None and entry.span_id is not None
+    if span_id := visit.query.get("span"):
+        reviewed = entry is not None and (entry.span_id or b"").hex() == span_id.lower()
+        panel = await panel_context(visit, opened_trace, span_id, rows, reviewed=reviewed)
+    feedback = of_trace(
+        visit,
+        opened_trace.trace_id,
+        rows,
+        keyed=talks and not by_span,
+        noted=not by_span,
+        blind=step is not None and not by_span,
+    )
+    return {"panel": None if isinstance(panel, Refusal) else panel, "feedback": feedback}
 
 
 async def _missing(visit: Visit) -> Html:

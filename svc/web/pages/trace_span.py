@@ -7,17 +7,19 @@ fetched when somebody opens them; what is longer than a page can hold is downloa
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import trio
 
 from protocol.refusals import NO_PAYLOAD, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Refusal
 from svc.domain.span import TOKEN_BUCKETS
+from svc.store.feedback.reads import FeedbackRow
 from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_marks import TraceMarkReads
 from svc.web.aged_out import aged_out
-from svc.web.feedback_view import of_span
+from svc.web.feedback_view import of_span, rows_of
 from svc.web.message_parts import UNSAID, Room, messages, part_at, pretty
 from svc.web.one_trace import TRACE, OpenedTrace, opened, packers
 from svc.web.page import Html, PageRoute, Sent, Visit
@@ -48,8 +50,17 @@ async def panel(visit: Visit) -> Html | Refusal:
     )
 
 
-async def panel_context(visit: Visit, opened_trace: OpenedTrace, span_id: str) -> dict[str, Any] | Refusal:
-    """What a panel shows."""
+async def panel_context(
+    visit: Visit,
+    opened_trace: OpenedTrace,
+    span_id: str,
+    said: Sequence[FeedbackRow] | None = None,
+    *,
+    reviewed: bool = False,
+) -> dict[str, Any] | Refusal:
+    """What a panel shows. `said`: the trace's feedback, where it was read already; `reviewed`: the span is an
+    entry of the set that is being reviewed.
+    """
     if not _SPAN_ID.fullmatch(span_id):
         return NO_SPAN
     reads = SpanReads(visit.means.history)
@@ -65,7 +76,15 @@ async def panel_context(visit: Visit, opened_trace: OpenedTrace, span_id: str) -
     return {
         **panel_fields,
         "aged_out": await aged_out(visit, [span["payload_available"]]),
-        "feedback": await of_span(visit, opened_trace.trace_id, bytes.fromhex(span_id)),
+        "feedback": of_span(
+            visit,
+            opened_trace.trace_id,
+            bytes.fromhex(span_id),
+            await rows_of(visit, opened_trace.trace_id) if said is None else said,
+            keyed=reviewed,
+            blind=reviewed,
+        ),
+        "add_to_set": f"{visit.base}/sets/add",
         "marks": [mark for mark in marks if span_id.lower() in mark.told_of],
     }
 

@@ -7,7 +7,6 @@ cost more.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -100,10 +99,8 @@ async def traces(visit: Visit) -> Html | Go:
         nursery.start_soon(_read_drawing, visit, asking, counts, page_state)
         nursery.start_soon(_read_fields, visit, page_state)
     rows = page_state.page["traces"]
-    own_names = {field.name for field in page_state.own_fields}
     context = {
         **_of_rows(visit, asking, page_state),
-        "not_left_out": _not_left_out(asking, own_names),
         "fields": [*FIELDS.values(), *page_state.own_fields],
         "all_columns": COLUMNS.values(),
         "presets": PRESETS,
@@ -116,7 +113,7 @@ async def traces(visit: Visit) -> Html | Go:
         "follows": asking.range.high is None and not visit.query.get("cursor"),
         "newest": rows[0]["started_at"] if rows else "",
         "paged": bool(visit.query.get("cursor")),
-        "call": as_call(asking.filters, asking.range, visit, ROWS, own_names),
+        "call": as_call(asking.filters, asking.range, visit, ROWS),
         "rail": visit.query.get("trace", ""),
         "ends": None,
         "nearest": (None, None),
@@ -165,7 +162,7 @@ async def _read_drawing(
         low, high = (high, high) if ends is None else (ends[0], max(ends[1], ends[0]))
     page_state.drawn = (low, high)
     asked = await resolved(visit.means.history, visit.project.id, asking.filters.over(asking.range))
-    if asked.payload_attributes:
+    if asked.by_payload:
         page_state.by_payload = True
         return
     arguments = visit.project.id, asked, bar_width(low, high)
@@ -191,15 +188,6 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
         return {"ends": ends}
     nearest = await counts.nearest(visit.project.id, asking.range.low, asking.range.high or asking.range.now)
     return {"ends": ends, "nearest": nearest}
-
-
-def _not_left_out(asking: Asking, own_names: Collection[str]) -> list[str]:
-    """Attributes that are no fields, by which the bar wants traces left out: no row tells."""
-    return [
-        token.name
-        for token in asking.filters.tokens
-        if token.excluded and token.name.startswith(PREFIX) and token.name not in own_names
-    ]
 
 
 def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
@@ -292,7 +280,7 @@ async def facets(visit: Visit) -> Html:
     asking = Asking.of(visit)
     asked = await resolved(visit.means.history, visit.project.id, asking.filters.over(asking.range))
     facet_counts = None
-    if not asked.payload_attributes:
+    if not asked.by_payload:
         with suppress(Slow):
             facet_counts = await TraceCounts(visit.means.history).facets(
                 visit.project.id, asked, timeout_s=FACETS_TIMEOUT_S
@@ -303,7 +291,7 @@ async def facets(visit: Visit) -> Html:
         "asking": asking,
         "found": facet_counts,
         "facets": shown,
-        "by_payload": bool(asked.payload_attributes),
+        "by_payload": asked.by_payload,
     }
     return Html("parts/trace_facets", context, part=True)
 

@@ -16,6 +16,7 @@ export const KEYS = [
   { keys: "c", says: "Copy the link of this view", of: "Everywhere", send: "copy-link" },
   { keys: "z", says: "Times in UTC, or local", of: "Everywhere", send: "zone" },
   { keys: "g t", says: "Triage", of: "Go to", press: "[data-place=triage]" },
+  { keys: "g o", says: "Overview", of: "Go to", press: "[data-place=overview]" },
   { keys: "g i", says: "Traces", of: "Go to", press: "[data-place=traces]" },
   { keys: "g s", says: "Sessions", of: "Go to", press: "[data-place=sessions]" },
   { keys: "g f", says: "Feedback", of: "Go to", press: "[data-place=feedback]" },

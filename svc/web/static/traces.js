@@ -66,7 +66,7 @@ function pressed(root, event) {
     return;
   }
   const row = target.closest("[data-rows] tr");
-  if (row instanceof HTMLElement && plain(event) && !target.closest("a, button") && !getSelection()?.toString()) {
+  if (row instanceof HTMLElement && plain(event) && !target.closest("a, button, input") && !getSelection()?.toString()) {
     mark(root, row);
     show(root, row.dataset.id ?? "");
   }

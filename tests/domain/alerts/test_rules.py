@@ -74,7 +74,7 @@ def test_every_kind_has_params_that_survive_being_kept_and_a_sentence(kind: Rule
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"dataset": "spans", "figure": "p95_ms", "value": 1}, "only count, cost and error_rate are known"),
+        ({"dataset": "tool_calls", "figure": "p95_ms", "value": 1}, "only count and error_rate are known"),
         ({"dataset": "tool_calls", "figure": "cost", "value": 1}, "only count and error_rate are known"),
         ({"dataset": "classifier_events", "figure": "cost", "value": 1}, "only count is known"),
         ({"dataset": "traces", "filters": {"name": "x"}, "value": 1}, "narrowed by call_site_id alone"),

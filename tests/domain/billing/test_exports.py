@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -76,6 +80,34 @@ def test_a_real_form_is_read_to_the_digit(text: str, provider: str, lines: tuple
     # As a file of Windows, with tabs, and as bytes with a mark before.
     if not text.startswith("{"):
         assert read_bill(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()).lines == lines
+
+
+def as_objects(text: str) -> list[dict[str, Any]]:
+    """The rows of a report as a query of it in JSON has them: numbers as numbers, nothing as null."""
+    rows: list[dict[str, Any]] = []
+    for row in csv.DictReader(io.StringIO(text)):
+        fields: dict[str, Any] = {name: field or None for name, field in row.items()}
+        for name, field in row.items():
+            if name.replace("_", "").lower().endswith(("usageamount", "unblendedcost")):
+                fields[name] = float(field)
+            elif field.startswith("{"):
+                fields[name] = json.loads(field)
+        rows.append(fields)
+    return rows
+
+
+@pytest.mark.parametrize("form", ["list", "lines", "data"])
+@pytest.mark.parametrize("report", [made_up.CUR, made_up.CUR_2])
+def test_a_report_of_aws_in_json_says_what_it_says_in_csv(report: str, form: str) -> None:
+    rows = as_objects(report)
+    text = {
+        "list": json.dumps(rows),
+        "lines": "\n".join(json.dumps(row) for row in rows),
+        "data": json.dumps({"data": rows}),
+    }[form]
+    in_json, in_csv = read_bill(text), read_bill(report)
+    assert in_json == in_csv
+    assert in_json.provider == "aws"
 
 
 def test_rows_that_say_nothing_of_a_model_are_counted() -> None:

@@ -96,6 +96,8 @@ async def test_a_browser_on_any_page_may_send(api: Replica) -> None:
     assert asked.headers["access-control-allow-headers"] == "authorization, content-type"
     answer = await page.post("/v1/feedback", {"feedback": [said()]})
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
+    large = await page.post("/v1/feedback", {"feedback": [said(text="x" * 20_000_000)]})
+    assert (large.status, large.headers["access-control-allow-origin"]) == (413, "*")
     refused = await api.browser(origin="https://shop.example").post("/v1/feedback", {"feedback": []})
     assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, "*")
 

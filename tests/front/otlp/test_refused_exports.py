@@ -60,7 +60,7 @@ async def test_grpc_at_the_http_door_is_answered_with_trailers_alone(port: int |
     sender = Sender.of([b"message", b""])
     sender.may_end.set()
     scope = request(content_type="application/grpc+proto")
-    await Door(otlp=nobody, mcp=nobody, app=nobody, grpc_port=port)(scope, sender.receive, sender.send)
+    await Door(otlp={}, mcp=nobody, app=nobody, grpc_port=port)(scope, sender.receive, sender.send)
     assert (sender.status, sender.body) == (200, b"")
     assert sender.headers[b"content-type"] == b"application/grpc"
     assert sender.headers[b"grpc-status"] == b"12"

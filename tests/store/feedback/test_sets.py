@@ -7,10 +7,15 @@ from uuid import uuid4
 
 import pytest
 
+from svc.domain.feedback import checked
 from svc.domain.retention import Terms
+from svc.domain.reviews import Review
+from svc.store.accounts.audit import AuditStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.feedback import sets
-from svc.store.feedback.sets import NoRoomForSets, SetStore, Subject, TraceSet
+from svc.store.feedback.reviews import ReviewReads
+from svc.store.feedback.sets import NoRoomForSets, SetStore, Subject, TraceSet, entry_key
+from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
 from svc.store.retention.sweep import RetentionStore
 from svc.store.spans.traces import PostgresTraceStore
@@ -79,9 +84,9 @@ async def test_retention_keeps_what_a_set_holds_until_it_is_taken_out(filled: Da
 
     made, _ = await add(filled, "kept", (trace(2), None), (trace(4), bytes(7) + b"\x01"))
     assert await left() == [trace(2), trace(4)]
-    await SetStore(filled).remove(PROJECT, made.id, (trace(2), None))
+    await SetStore(filled).remove(PROJECT, made.id, [(trace(2), None)], "ada")
     assert await left() == [trace(4)]
-    await SetStore(filled).forget(PROJECT, made.id)
+    await SetStore(filled).forget(PROJECT, made.id, "ada")
     assert await left() == []
     assert await SetStore(filled).one(PROJECT, made.id) is None
 
@@ -91,3 +96,54 @@ async def test_sets_of_another_project_do_not_exist(filled: Database) -> None:
     assert await SetStore(filled).one(PROJECT + 1, made.id) is None
     assert await SetStore(filled).entries(PROJECT + 1, made.id) == []
     assert await SetStore(filled).one(PROJECT, uuid4()) is None
+
+
+async def test_what_people_change_in_a_set_is_audited_and_thumbs_in_it_are_not(filled: Database) -> None:
+    store = SetStore(filled)
+    made, _ = await add(filled, "odd", (trace(1), None), (trace(2), None))
+    await add(filled, "odd", (trace(1), None))
+    assert await store.annotate(PROJECT, made.id, (trace(1), None), "a secret thought", "bob")
+    assert not await store.annotate(PROJECT, made.id, (trace(9), None), "nowhere", "bob")
+    assert await store.remove(PROJECT, made.id, [(trace(2), None), (trace(7), None)], "bob") == 1
+    await store.forget(PROJECT, made.id, "ada")
+    audit = [row for row in await AuditStore(filled).page(project_id=PROJECT) if row.subject_kind == "set"]
+    assert [(row.action, row.actor, row.details) for row in reversed(audit)] == [
+        ("set.create", "ada", {"name": "odd"}),
+        ("set.add", "ada", {"entries": 2}),
+        ("set.note", "bob", {"entry": trace(1).hex(), "written": True}),
+        ("set.remove", "bob", {"entries": 1}),
+        ("set.delete", "ada", {"name": "odd"}),
+    ]
+
+
+async def test_a_note_stays_with_its_entry_until_it_is_written_anew(filled: Database) -> None:
+    store = SetStore(filled)
+    made, _ = await add(filled, "odd", (trace(1), None), (trace(1), bytes(7) + b"\x01"))
+    for note in ("too long", "right length", None):
+        await store.annotate(PROJECT, made.id, (trace(1), bytes(7) + b"\x01"), note, "ada")
+        assert [entry.note for entry in await store.entries(PROJECT, made.id)] == [None, note]
+
+
+async def test_each_reviewer_answers_for_themselves_and_for_exactly_the_entry(filled: Database) -> None:
+    made, _ = await add(filled, "odd", (trace(1), None), (trace(2), bytes(7) + b"\x01"))
+    said = (
+        ("ada", trace(1), None, 1.0, "page", "helpful"),
+        ("bob", trace(1), None, 0.0, "page", "helpful"),
+        ("bob", trace(2), bytes(7) + b"\x01", 1.0, "page", "helpful"),
+        # Of the trace around the span, of no entry, of a program, of another name.
+        ("ada", trace(2), None, 1.0, "page", "helpful"),
+        ("ada", trace(3), None, 1.0, "page", "helpful"),
+        ("eve", trace(1), None, 1.0, "api", "helpful"),
+        ("eve", trace(1), None, 1.0, "page", "tone"),
+    )
+    entries = [
+        checked(source=source, name=name, trace_id=trace_id, span_id=span_id, number=number, author=author)
+        for author, trace_id, span_id, number, source, name in said
+    ]
+    await FeedbackStore(filled).keep(PROJECT, entries, NOW)
+    span_key = entry_key(trace(2), bytes(7) + b"\x01")
+    assert await ReviewReads(filled).of_set(PROJECT, made.id) == [
+        Review(trace(1).hex(), "ada", True),
+        Review(trace(1).hex(), "bob", False),
+        Review(span_key, "bob", True),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ import pytest
 from protocol.alerts import AlertRule, RuleKind
 from protocol.refusals import Refused
 from protocol.samples import SAMPLES_KEPT, BackupSample, DiskSample
-from svc.domain.alerts.metric import HourFigures
+from svc.domain.alerts.metric import HourFigures, figure_of
 from svc.domain.alerts.params import MetricParams, kept_params, read_params
 from svc.domain.calendar import hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
@@ -110,6 +111,8 @@ async def test_hours_of_history_add_up_to_their_windows(store: Database, clock: 
         MetricParams(dataset="spans", value=1.0, filters={"status": "error", "kind": "llm"}),
         MetricParams(dataset="spans", figure="cost", value=1.0, filters={"kind": "llm"}),
         MetricParams(dataset="spans", figure="error_rate", value=1.0, filters={"tenant": "acme"}),
+        MetricParams(dataset="spans", figure="p95_ms", value=1.0),
+        MetricParams(dataset="spans", figure="p95_ms", value=1.0, filters={"kind": "llm"}),
         MetricParams(dataset="tool_calls", figure="error_rate", value=1.0),
     ):
         hours = await AlertFigures(store).hours(1, params, first, end)
@@ -142,6 +145,33 @@ async def test_figures_of_spans_are_those_of_the_rows_with_an_attribute(
     window = await figures.window(1, msgspec.structs.replace(asked, figure="error_rate"), end)
     assert (window.n, window.failed) == (20, of_tenant[0]["failed"])
     assert 0 < window.failed < 20
+
+
+async def test_the_p95_of_spans_with_an_attribute_is_that_of_their_rows(
+    store: Database, clock: Clock
+) -> None:
+    dice, spans = random.Random(6), store_of(store, clock)
+    for number in range(1, 41):
+        await spans.write(
+            rows(call(number, dice, clock), resource={"tenant.id": "acme" if number % 2 else "b"})
+        )
+    durations = await fetch(
+        store,
+        "select extract(epoch from ended_at - started_at)::float8 * 1000 as ms from span"
+        " where strpos(facets, (select code from attribute_value where field = 'tenant'"
+        " and value = 'acme')) > 0 and ended_at is not null order by 1",
+    )
+    asked = MetricParams(dataset="spans", figure="p95_ms", value=1.0, filters={"tenant": "acme"})
+    before_built, end = AlertFigures(store), clock.now + timedelta(hours=2)
+    asked = msgspec.structs.replace(asked, window_hours=24)
+    exact = durations[math.ceil(0.95 * len(durations)) - 1]["ms"]
+    for _ in range(2):
+        window = await before_built.window(1, asked, end)
+        assert window.n == len(durations) == 20
+        assert figure_of(asked, window) == pytest.approx(exact, rel=0.06)
+        # The same from columns, once they are built.
+        clock.now += timedelta(hours=2)
+        await CubeStore(store).build(clock.now, 100)
 
 
 async def test_a_rule_of_an_attribute_that_is_no_field_is_refused(store: Database, clock: Clock) -> None:

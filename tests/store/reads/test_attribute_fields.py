@@ -177,12 +177,12 @@ async def test_values_beyond_the_most_are_one_that_can_be_asked_for(
     assert (await queries.count(question(environment=OTHER_SHOWN)))["count"] == 2
 
 
-async def test_a_promoted_key_is_a_field_and_any_other_is_refused_with_those_that_are(
+async def test_a_promoted_key_is_a_facet_and_any_other_is_refused_with_those_that_are(
     store: Database, sent: Sent
 ) -> None:
     queries, keys = QueryStore(store), AttributeKeys(store)
     with pytest.raises(Refused) as refused:
-        await queries.count(question(**{"attr.shop.tier": "gold"}))
+        await queries.facets(question(), "attr.shop.tier", 10)
     assert refused.value.refusal.code == "QUERY.UNKNOWN_FIELD"
     assert "'attr.shop.tier' is no field of this project" in refused.value.refusal.message
     await store.fetch(

@@ -98,6 +98,36 @@ async def test_a_trace_is_found_by_what_only_a_payload_says(
     assert await found(store, limit, **filters) == numbers
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "left_out", "numbers"),
+    [
+        ({}, {ORDER: "7003"}, [11, 10, 9, 8, 7, 6, 5, 4, 2, 1, 0]),
+        ({}, {"attr.metadata.plan": "gold"}, [11, 10, 8, 7, 5, 4, 2, 1]),
+        ({}, {"attr.metadata.plan": "gold", "attr.zones": "east"}, [10, 8, 4, 2]),
+        # Left out is what any span says, whatever the one says that is asked for.
+        ({"attr.pod": "pod-1", "name": "answer"}, {ORDER: "7005"}, [11, 9, 7, 3, 1]),
+        ({"status": "error"}, {"attr.zones": "south"}, [11, 9, 7, 5, 3, 1]),
+        ({}, {"attr.nobody": "x"}, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]),
+    ],
+)
+@pytest.mark.parametrize("limit", [2, 100])
+async def test_a_trace_is_left_out_by_what_only_a_payload_says(
+    store: Database, asked_for: dict[str, Any], left_out: dict[str, str], numbers: list[int], limit: int
+) -> None:
+    await history(store)
+    trace_filter = TraceFilter(
+        **(of_one_span(asked_for) if asked_for else {}), without=tuple(left_out.items())
+    )
+    pages, seen, cursor = TraceReads(store, SpanReads(store)), [], None
+    while True:
+        page = await pages.page(PROJECT, trace_filter, limit=limit, cursor=cursor)
+        seen += [int(trace["trace_id"], 16) - 1 for trace in page["traces"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == numbers
+
+
 async def test_a_page_says_what_it_looked_through(store: Database) -> None:
     await history(store)
     page = await asked(store, 100, None, attr__order__id=7003)

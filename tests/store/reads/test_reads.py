@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 import attrs
 import pytest
@@ -37,6 +38,8 @@ from tests.conftest import copied, filled_once
 from tests.store.spans.test_writing import NOW, PROJECT, TRACE, Clock, fetch, one, rows, store_of
 
 SITES = ("checkout", "search")
+#: A set of people.
+SET = UUID(int=7)
 
 
 def trace_id(number: int) -> bytes:
@@ -404,6 +407,16 @@ async def _fill(store: Database) -> None:
             " select project_id, trace_id, name, started_at, started_at, started_at, true, session_id,"
             " call_site_id, 1, 0, status, 0, created_at, false, created_at from span"
         )
+        await connection.execute(
+            "insert into trace_set_entry (project_id, set_id, trace_id, added_by)"
+            " select project_id, $1, trace_id, 'ann' from span where frame % 500 < 2 on conflict do nothing",
+            SET,
+        )
+        await connection.execute(
+            "insert into trace_set_entry (project_id, set_id, trace_id, added_by)"
+            " select project_id, md5((frame % 30)::text)::uuid, trace_id, 'ann' from span where frame % 5 < 2"
+            " on conflict do nothing"
+        )
         # Of a hundred traces of a project one was given feedback, one has a mark, and one a firing.
         await connection.execute(
             "insert into feedback (project_id, source, id, name, trace_id, number, firing_id, judged_at,"
@@ -649,6 +662,7 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         "a mark of a model": {"marks": ("same_call_again",), "model": "m1"},
         "low feedback": {"feedback": (AskedFeedback("n3", "<", 0.5),)},
         "no such feedback": {"without_feedback": (AskedFeedback("n3"),)},
+        "a set": {"set_id": SET},
         "not a mark": {"without_marks": ("same_call_again",)},
         "no such values": {
             "without": (("model", "m1"), ("kind", "tool"), ("session_id", "s1"), ("user_id", "u"))

@@ -23,7 +23,7 @@ import msgspec
 
 from svc.domain.agent_path import BETWEEN
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
-from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, bin_of
+from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, UNIT_SCORE, bin_of
 from svc.domain.detect.engine.slots import SLOT_S
 from svc.domain.marks.table import MarkName, TraceMark
 from svc.domain.values import identifier
@@ -53,6 +53,10 @@ MeasureName = Literal[
     "mark_answer_without_evidence",
     "mark_hedge_without_evidence",
     "mark_form_broken",
+    "rated_low",
+    "rated_high",
+    "score_high_good",
+    "score_low_good",
 ]
 
 
@@ -93,12 +97,18 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
     "mark_answer_without_evidence": Measure(),
     "mark_hedge_without_evidence": Measure(),
     "mark_form_broken": Measure(),
+    "rated_low": Measure(),
+    "rated_high": Measure(),
+    "score_high_good": Measure(unit=UNIT_SCORE),
+    "score_low_good": Measure(unit=UNIT_SCORE),
 }
 
-#: A call site of the subject's own, one of the agents that share it, and a tool.
+#: A call site of the subject's own, one of the agents that share it, a tool, and a call site under a name of
+#: feedback.
 SITE: Final = "site:"
 AGENT: Final = "agent:"
 TOOL: Final = "tool:"
+RATED: Final = "rated:"
 #: The detail of what there is no room for under its own.
 OTHER: Final = '["other"]'
 #: Spans that an observation names at most, the first ones by start.
@@ -119,7 +129,7 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     `slot` is that of the first span it speaks of. `witnesses` are the spans that show the failure, at most
     `WITNESSES`, and behind them as many that led to it; `signature` says in a few words what kind it is. Both
     are empty where nothing failed.
-    Values are in milliseconds or US dollars.
+    Values are in milliseconds, in US dollars, or scores.
     """
 
     measure: MeasureName
@@ -150,10 +160,21 @@ def site(call_site_id: str, path: str | None = None) -> str:
     return SITE + call_site_id if path is None else f"{AGENT}{call_site_id}{BETWEEN}{path}"
 
 
+def rated(call_site_id: str, name: str) -> str:
+    """The subject of a call site under a name of feedback."""
+    return f"{RATED}{call_site_id}{BETWEEN}{name.replace(BETWEEN, ' ')}"
+
+
+def rating_of(subject: str) -> str | None:
+    """The name of feedback that a subject is of; None for any other."""
+    return subject.rpartition(BETWEEN)[2] if subject.startswith(RATED) else None
+
+
 def site_of(subject: str) -> str | None:
     """The call site of a subject; None for a tool."""
-    if subject.startswith(AGENT):
-        return subject.removeprefix(AGENT).rpartition(BETWEEN)[0]
+    for kind in (AGENT, RATED):
+        if subject.startswith(kind):
+            return subject.removeprefix(kind).rpartition(BETWEEN)[0]
     return subject.removeprefix(SITE) if subject.startswith(SITE) else None
 
 

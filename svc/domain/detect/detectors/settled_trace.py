@@ -24,6 +24,7 @@ from svc.domain.attributes.reading import word_of
 from svc.domain.conversation_history import STAND_IN_ROLE, shortened
 from svc.domain.detect.detectors.answers import Answer, AskedCall, canonical
 from svc.domain.dialects import Reading, read_texts
+from svc.domain.feedback import Rating
 from svc.domain.marks.forms import demanded_blocks
 from svc.domain.marks.tool_schemas import ToolSchemas, tools_offered
 from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
@@ -46,8 +47,6 @@ _HASH_CHARS: Final = 12
 #: An application says the same prompts and defines the same tools again and again: of so many the hash is
 #: remembered. To take the changing parts out of 900 characters costs 25 µs (measured November 2026).
 _AGAIN: Final = 4096
-
-
 _Source = TypeVar("_Source", str, bytes)
 
 
@@ -110,15 +109,15 @@ class TracedSpan(Timed, Protocol):
 
 @attrs.frozen(eq=False)
 class SettledTrace:
-    """A settled trace. `spans` are in order of start; `texts` has those of textual spans whose payload is
-    there; `call_site_id` is the trace's own. `paths` are the agent paths of its calls, where detectors tell
-    agents apart.
+    """A settled trace. `spans` are in order of start; `texts` has those of textual spans with a payload;
+    `call_site_id` is its own; `paths` are the agent paths of its calls, where detectors tell agents apart.
     """
 
     spans: Sequence[TracedSpan]
     call_site_id: str
     texts: Mapping[bytes, SpanTexts] = attrs.field(factory=dict)
     paths: Mapping[bytes, str] = attrs.field(factory=dict)
+    ratings: Sequence[Rating] = ()
 
     @classmethod
     def of(
@@ -127,9 +126,10 @@ class SettledTrace:
         call_site_id: str,
         texts: Mapping[bytes, SpanTexts],
         paths: Mapping[bytes, str] | None = None,
+        ratings: Sequence[Rating] = (),
     ) -> SettledTrace:
         """From rows in any order."""
-        return cls(sorted(rows, key=by_start), call_site_id, texts, paths or {})
+        return cls(sorted(rows, key=by_start), call_site_id, texts, paths or {}, ratings)
 
     @property
     def root(self) -> TracedSpan | None:

@@ -27,6 +27,7 @@ from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.tool_error import TOOL_ERROR
 from svc.domain.marks.detector import MARKS_DETECTOR
 from svc.domain.marks.table import TraceMark
+from svc.domain.rating_detectors import FEEDBACK, FEEDBACK_DRIFT
 
 DETECTORS: Final[Mapping[str, Detector]] = {
     detector.name: detector
@@ -41,6 +42,8 @@ DETECTORS: Final[Mapping[str, Detector]] = {
         NEW_SIGNATURE,
         MODEL_CHANGE,
         MARKS_DETECTOR,
+        FEEDBACK,
+        FEEDBACK_DRIFT,
         FRUSTRATION,
         GROUNDEDNESS,
     )

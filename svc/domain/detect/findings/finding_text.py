@@ -13,16 +13,17 @@ from typing import Any, Final
 import attrs
 
 from protocol.detection import Cause
-from svc.domain.detect.detectors.base import AGENT, SITE, TOOL
-from svc.domain.detect.engine.axis import UNIT_DOLLARS
+from svc.domain.detect.detectors.base import AGENT, RATED, SITE, TOOL, rating_of, site_of
+from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_SCORE
 from svc.domain.detect.engine.from_birth import TOLERATED
+from svc.domain.detect.engine.rate_track import Proportion
 from svc.domain.detect.engine.slots import SLOT_S, slot_start_s
 from svc.domain.detect.findings import severity
 from svc.domain.detect.findings.bucket import Watched
 from svc.domain.detect.findings.changes import Change
 from svc.domain.marks.detector import MARK_MEASURES
 from svc.domain.marks.table import MARKS, MarkName
-from svc.domain.quantities import count, duration, money, percent, times
+from svc.domain.quantities import count, counted, duration, money, percent, score, times
 
 #: Of a mark: what more traces do, what fewer do, and what they have done from the start.
 _MARKS: Final[Mapping[MarkName, tuple[str, str]]] = {
@@ -72,11 +73,16 @@ _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
 _FROM_THE_START: Final[Mapping[str, str]] = {
     MARK_MEASURES[name]: words for name, (_, words) in _MARKS.items()
 }
+#: Of a measure of what answers are given: the short name in keys, and whether its failures are low numbers.
+_RATED: Final[Mapping[str, tuple[str, bool]]] = {"rated_low": ("rated", True), "rated_high": ("rated", False)}
+_SCORES: Final = ("score_high_good", "score_low_good")
 #: How a size is reported: the words for more and less, and what is measured.
 _SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
     "turn_duration": ("slower", "faster", "turns"),
     "tool_duration": ("slower", "faster", "calls"),
     "turn_cost": ("dearer", "cheaper", "turns"),
+    "score_high_good": ("higher", "lower", "scores"),
+    "score_low_good": ("higher", "lower", "scores"),
 }
 #: Measures whose failures do harm before anybody knows what is usual.
 _BAD_FROM_BIRTH: Final = frozenset(
@@ -105,7 +111,14 @@ def subject_of(bucket: Watched) -> tuple[str, str]:
     """The kind of a bucket's subject, and its own name."""
     if bucket.subject.startswith(TOOL):
         return "tool", bucket.subject.removeprefix(TOOL)
+    if bucket.subject.startswith(RATED):
+        return "call_site", site_of(bucket.subject) or ""
     return "call_site", bucket.subject.removeprefix(SITE).removeprefix(AGENT)
+
+
+def is_harmful(measure: str, direction: str) -> bool:
+    """Whether a change in this direction does harm: of most measures a rise, of scores it depends."""
+    return direction == ("down" if measure == "score_high_good" else "up")
 
 
 def instant(slot: int) -> datetime:
@@ -119,6 +132,8 @@ def key_of(bucket: Watched, direction: str) -> str:
     if bucket.measure in _SIZES:
         rise, fall, _ = _SIZES[bucket.measure]
         return f"{bucket.reference}:{rise if direction == 'up' else fall}"
+    if bucket.measure in _RATED:
+        return f"{bucket.reference}:{direction}"
     short = _RATES[bucket.measure][0]
     if short == "tool_error_rate":
         return f"{short}:{name}:{direction}"
@@ -127,9 +142,16 @@ def key_of(bucket: Watched, direction: str) -> str:
 
 def told(detector: str, bucket: Watched, change: Change, reach: float) -> Told:
     """A change in words, where it touches the share `reach` of the project's traces."""
-    tell = _size if bucket.measure in _SIZES else _rate
+    if bucket.measure in _RATED:
+        tell = _rated
+    elif bucket.measure in _SCORES:
+        tell = _score
+    else:
+        tell = _size if bucket.measure in _SIZES else _rate
     title, basis, worth, metric, current, baseline, figures = tell(bucket, change, reach)
-    harmful = change.direction == "up" and (change.arm != "early" or bucket.measure in _BAD_FROM_BIRTH)
+    harmful = is_harmful(bucket.measure, change.direction) and (
+        change.arm != "early" or bucket.measure in _BAD_FROM_BIRTH
+    )
     payload = {
         "measure": bucket.measure,
         "subject": bucket.subject,
@@ -186,6 +208,66 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
     )
     worth = severity.of_rate(old.rate, new.rate, reach)
     return title, basis, worth, "rate", new.rate, old.rate, figures
+
+
+def _rated(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
+    """A share of ratings, told as what was rated: helpful from 0.81 to 0.62."""
+    is_low = _RATED[bucket.measure][1]
+    name, new, old = rating_of(bucket.subject), change.now, change.was
+    if new is None or old is None:
+        raise ValueError("ratings change from what they were")
+    about = f"Ratings `{name}` of `{subject_of(bucket)[1]}`"
+    bad = count(new.failures), counted(new.units, "rated trace")
+    figures: dict[str, Any] = {
+        "current": {"value": new.rate, "interval": list(new.interval), "units": new.units,
+                    "failures": new.failures},
+    }  # fmt: skip
+    figures["reference_value"] = {
+        "value": old.rate, "interval": list(old.interval), "units": old.units, "failures": old.failures,
+    }  # fmt: skip
+    moves = "fell" if (change.direction == "up") == is_low else "rose"
+    title = f"{about} {moves} from {_mean(old, is_low)} to {_mean(new, is_low)}"
+    basis = (
+        f"{bad[0]} of {bad[1]} {_since(change)} are bad against {count(old.failures)} of {count(old.units)} "
+        f"{_past(change)}; {rarity(change.chance_days)}."
+    )
+    worth = severity.of_rate(old.rate, new.rate, reach)
+    return title, basis, worth, "rate", new.rate, old.rate, figures
+
+
+def _mean(share: Proportion, is_low: bool) -> str:
+    return score(round(1 - share.rate if is_low else share.rate, 2))
+
+
+def _score(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
+    """Scores, told by their median, or by the end that moved more."""
+    about = f"Ratings `{rating_of(bucket.subject)}` of `{subject_of(bucket)[1]}`"
+    moves = "rose" if change.direction == "up" else "fell"
+    sizes = change.shown
+    if sizes is None:
+        basis = f"{_since(change)}; {rarity(change.chance_days)}."
+        return f"{about} {moves}", basis, 0.0, "ratio", None, None, {}
+    p50, usual_p50, p95, usual_p95 = (
+        value * UNIT_SCORE for value in (sizes.p50, sizes.usual_p50, sizes.p95, sizes.usual_p95)
+    )
+    title = f"{about} {moves} from {_short_score(usual_p50)} to {_short_score(p50)}"
+    basis = (
+        f"{count(sizes.rows)} scores {_since(change)} have the median {_short_score(p50)} against "
+        f"{_short_score(usual_p50)} {_past(change)}; {rarity(change.chance_days)}."
+    )
+    figures = {
+        "current": {"p50": p50, "p95": p95, "rows": sizes.rows},
+        "reference_value": {"p50": usual_p50, "p95": usual_p95},
+        "w1": sizes.w1,
+        "ratio": sizes.ratio,
+        "unit": "score",
+    }
+    return title, basis, severity.of_ratio(sizes.ratio, reach), "p50_score", p50, usual_p50, figures
+
+
+def _short_score(value: float) -> str:
+    # Of a score that is read off bins a third digit says nothing.
+    return score(round(value, 2 if value < 1 else 1))
 
 
 def _size(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:

@@ -66,8 +66,8 @@ order by f.last_seen_at desc, f.id limit $2
 
 # What is watched, and when anybody looked last.
 _WATCHED: Final = """
-select count(distinct regexp_replace(subject, '^agent:(.*) › .*$', 'site:\\1'))
-        filter (where subject like any ('{site:%,agent:%}')) as sites,
+select count(distinct regexp_replace(subject, '^(?:agent|rated):(.*) › .*$', 'site:\\1'))
+        filter (where subject like any ('{site:%,agent:%,rated:%}')) as sites,
     count(distinct subject) filter (where subject like 'tool:%') as tools,
     (select max(judged_at) from judge_state where project_id = $1) as judged_at
 from bucket_state where project_id = $1

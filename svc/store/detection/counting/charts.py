@@ -12,7 +12,7 @@ from typing import Final, Literal
 import attrs
 
 from svc.domain.detect.detectors.base import MEASURES
-from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS
+from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, UNIT_SCORE
 from svc.domain.detect.engine.histogram import Histogram
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
@@ -144,12 +144,14 @@ def is_counted(measure: str) -> bool:
     return measure in MEASURES and MEASURES[measure].details
 
 
-def drawn_unit(measure: str) -> Literal["share", "ms", "usd", "count"]:
+def drawn_unit(measure: str) -> Literal["share", "ms", "usd", "count", "score"]:
     """The unit of the values of `ChartStep`, as `svc.domain.quantities.WRITERS` names it."""
     if is_counted(measure):
         return "count"
     if not is_size(measure):
         return "share"
+    if unit_of(measure) == UNIT_SCORE:
+        return "score"
     return "usd" if unit_of(measure) == UNIT_DOLLARS else "ms"
 
 

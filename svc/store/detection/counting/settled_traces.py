@@ -17,8 +17,10 @@ from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan
 from svc.domain.calendar import day_of
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, TracedSpan
+from svc.domain.feedback import Rating
 from svc.domain.packing import Frame
 from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
+from svc.store.detection.counting.ratings import read_ratings
 from svc.store.postgres.database import Connection
 from svc.store.spans.payloads import PackedSpans, Place, read_packed
 
@@ -111,6 +113,7 @@ class DueTrace:
     _lean: bool
     _wanted: Sequence[_Wanted] = attrs.field(repr=False)
     _packed: PackedSpans = attrs.field(repr=False)
+    ratings: Sequence[Rating] = ()
 
     def payloads(self) -> Iterator[tuple[TracedSpan, WireSpan, int | None]]:
         """The payloads that are there, each opened when its turn comes, and how much was spared it; None for
@@ -227,6 +230,7 @@ async def _read_traces(
                 previous = location
             span_ids.append(row.span_id)
     packed = await read_packed(connection, project_id, span_ids_at, lean=lean)
+    ratings = await read_ratings(connection, project_id, list(rows))
     return [
         DueTrace(
             row["trace_id"],
@@ -236,6 +240,7 @@ async def _read_traces(
             lean,
             affordable[row["trace_id"]],
             packed,
+            ratings.get(row["trace_id"], ()),
         )
         for row in chosen
         if row["trace_id"] in affordable

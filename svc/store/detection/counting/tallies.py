@@ -22,6 +22,7 @@ from svc.domain.detect.detectors.base import OTHER, MeasureName, Observation
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import SLOTS_PER_HOUR
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
+from svc.domain.rating_detectors import RATES, SIZES
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 BUCKETS: Final = 20_000
@@ -81,6 +82,13 @@ order by 2, 3
 on conflict (project_id, detector, bucket_id) do update
 set from_slot = least(due.from_slot, excluded.from_slot),
     last_slot = greatest(due.last_slot, excluded.last_slot), turn = due.turn + 1
+"""
+
+#: Measures of what was thought of answers.
+RATED_MEASURES: Final[Sequence[MeasureName]] = (*RATES.values(), *SIZES.values())
+_RATED: Final = """
+select coalesce(array_agg(id), '{}') from tally_bucket
+where project_id = $1 and id = any($2::bigint[]) and measure = any($3::text[])
 """
 
 # How far events reach, and the earliest slot counted lately.
@@ -354,9 +362,13 @@ async def note_changes(connection: Connection, project_id: int, entries: Iterabl
         [measure for measure, _ in JUDGES],
         [detector for _, detector in JUDGES],
     )
-    await connection.execute(
-        _TOUCH,
-        project_id,
-        max(last_slot for _, last_slot in reached.values()),
-        min(first for first, _ in reached.values()),
-    )
+    # Ratings come as late as people please: nothing waits for what they are about.
+    rated = await connection.fetchval(_RATED, project_id, list(reached), RATED_MEASURES)
+    prompt = [bounds for bucket_id, bounds in reached.items() if bucket_id not in rated]
+    if prompt:
+        await connection.execute(
+            _TOUCH,
+            project_id,
+            max(last_slot for _, last_slot in prompt),
+            min(first for first, _ in prompt),
+        )

@@ -267,7 +267,7 @@ class PostgresTallyQueue:
             add=new_entries,
             subtract=old_entries,
         )
-        await note_changes(connection, project_id, (*new_entries, *old_entries))
+        await note_changes(connection, project_id, _changed(entries, old))
         await _note(connection, project_id, fresh, entries)
         marks = {trace.due.trace_id: trace.marks for trace in fresh}
         await write_marks(connection, project_id, marks, list(old))
@@ -314,7 +314,7 @@ def _looked(trace: DueTrace, context: ObserverContext, paths: Mapping[bytes, str
         span = None
         sure &= span_texts.sure
         complete &= spared is None
-    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts, paths), context)
+    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts, paths, trace.ratings), context)
     if sure and not complete:
         # The user may have sent the secret first, a tool may have been heard: those payloads were not read.
         sure = all([observation.measure != "secret_high" for observation in outcome.observations])
@@ -358,6 +358,11 @@ def _looked_at(looked: Sequence[_Looked]) -> Mapping[str, int]:
         for name, detector in DETECTORS.items()
         if detector.observe is not None and failures[name] < len(looked)
     }
+
+
+def _changed(new: Mapping[bytes, Sequence[Entry]], old: Mapping[bytes, Sequence[Entry]]) -> list[Entry]:
+    # A trace that was rated is judged by that alone, not by all else that it was counted as before.
+    return [entry for trace_id, of_trace in new.items() for entry in {*of_trace} ^ {*old.get(trace_id, ())}]
 
 
 def _flat(entries: Mapping[bytes, Sequence[Entry]]) -> Iterable[tuple[bytes, Entry]]:

@@ -67,8 +67,9 @@ returning extract(epoch from clock_timestamp() - judged_at)::float as waited_s
 # earliest of the next few traces says how far back.
 _REACH: Final = f"""
 select (select min(extract(epoch from t.first_started_at))::float
-        from (select trace_id from fold_due where project_id = $1 order by place limit {WAITING_READ}) w
-        join trace t on t.project_id = $1 and t.trace_id = w.trace_id) as waiting_s,
+        from (select trace_id, rated from fold_due where project_id = $1 order by place
+            limit {WAITING_READ}) w
+        join trace t on t.project_id = $1 and t.trace_id = w.trace_id and not w.rated) as waiting_s,
     array(select mark from mark_setting where project_id = $1 and muted) as muted_marks,
     (select site_grain from project where id = $1) as site_grain,
     newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,

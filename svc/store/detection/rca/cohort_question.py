@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from protocol.detection import EVIDENCE_ROLES, EvidenceRole
-from svc.domain.detect.detectors.base import AGENT, MEASURES, SITE, TOOL, slot_of
+from svc.domain.detect.detectors.base import AGENT, MEASURES, RATED, SITE, TOOL, slot_of
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import BLOCKS, SLOTS_PER_DAY
 from svc.domain.rca.attributes import TELLING, BucketOf
@@ -141,7 +141,7 @@ def _measure(detector: str) -> str | None:
 def _subject(finding: Any, payload: Mapping[str, Any]) -> str:
     """What the finding is about as tallies name it."""
     for name in (payload.get("subject"), finding["reference"], finding["subject_id"]):
-        if isinstance(name, str) and name.startswith((SITE, AGENT, TOOL)):
+        if isinstance(name, str) and name.startswith((SITE, AGENT, TOOL, RATED)):
             return name
     if finding["subject_kind"] == "tool":
         return f"{TOOL}{finding['subject_id']}"

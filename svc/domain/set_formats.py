@@ -1,0 +1,132 @@
+"""A set in the formats that evaluation tools read. Pure; called by the exports of pages and REST.
+
+A format turns each line into one or more values, which are encoded one by one: nothing here encodes a whole
+set at once. Shapes: the samples of OpenAI evals, the body of Langfuse's `POST /api/public/dataset-items` and
+of Phoenix's `POST /v1/datasets/upload`, as documented in November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from protocol.rest.query import jsonable
+from protocol.rest.sets import SetFormatName
+
+#: One entry: `id`, `input`, `output`, `note`, `metadata`, `feedback`.
+Line = Mapping[str, Any]
+
+
+@attrs.frozen
+class SetFormat:
+    """A format: its words for people, the values of one line, and how those of all lines make up a file."""
+
+    name: SetFormatName
+    label: str
+    suffix: str
+    values: Callable[[str, Line], tuple[Any, ...]]
+    #: The items of the whole set, encoded, by its name.
+    items: Callable[[str, Sequence[tuple[bytes, ...]]], list[bytes]]
+
+    def encoded(self, set_name: str, line: Line) -> tuple[bytes, ...]:
+        """The values of a line as JSON."""
+        return tuple(_encode(value) for value in self.values(set_name, line))
+
+
+def _encode(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=jsonable)
+
+
+def _whole(_set_name: str, line: Line) -> tuple[Any, ...]:
+    return (line,)
+
+
+def _openai(_set_name: str, line: Line) -> tuple[Any, ...]:
+    return ({"input": _messages(line["input"]), "ideal": _text(line["output"])},)
+
+
+def _langfuse(set_name: str, line: Line) -> tuple[Any, ...]:
+    metadata = line["metadata"]
+    item = {
+        "datasetName": set_name,
+        # Langfuse's ids are unique within a project of it, and an item that comes again takes its place.
+        "id": f"{metadata['set_id']}-{line['id']}",
+        "input": line["input"],
+        "expectedOutput": line["output"],
+        "metadata": {**metadata, "note": line["note"], "feedback": line["feedback"]},
+        "sourceTraceId": metadata["trace_id"],
+        "sourceObservationId": metadata["span_id"],
+        "status": "ACTIVE",
+    }
+    return (item,)
+
+
+def _phoenix(_set_name: str, line: Line) -> tuple[Any, ...]:
+    metadata = {**line["metadata"], "note": line["note"], "feedback": line["feedback"]}
+    return _object(line["input"], "input"), _object(line["output"], "output"), metadata, metadata["span_id"]
+
+
+def _one_each(_set_name: str, values: Sequence[tuple[bytes, ...]]) -> list[bytes]:
+    return [value for (value,) in values]
+
+
+def _upload(set_name: str, values: Sequence[tuple[bytes, ...]]) -> list[bytes]:
+    columns = ("inputs", "outputs", "metadata", "span_ids")
+    arrays = [
+        b'"%s":[%s]' % (name.encode(), b",".join(row[index] for row in values))
+        for index, name in enumerate(columns)
+    ]
+    return [b'{"action":"create","name":%s,%s}' % (_encode(set_name), b",".join(arrays))]
+
+
+def _messages(value: Any) -> list[dict[str, str]]:
+    """A conversation as OpenAI has it; what is none becomes one message of the user."""
+    messages = value.get("messages") if isinstance(value, dict) else value
+    if isinstance(messages, list) and messages and all(_is_message(message) for message in messages):
+        return [
+            {"role": str(message["role"]), "content": _text(message.get("content"))} for message in messages
+        ]
+    return [{"role": "user", "content": _text(value)}]
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str)
+
+
+def _text(value: Any) -> str:
+    """What a value says, as a text: of messages and their parts what they say, else JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        for name in ("content", "text"):
+            if isinstance(value.get(name), str | list):
+                return _text(value[name])
+    if isinstance(value, list) and value and all(_speaks(part) for part in value):
+        return "\n".join(_text(part) for part in value)
+    return _encode(value).decode()
+
+
+def _speaks(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, dict) and any(isinstance(value.get(name), str) for name in ("content", "text"))
+    )
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {name: value}
+
+
+FORMATS: Final[dict[SetFormatName, SetFormat]] = {
+    made.name: made
+    for made in (
+        SetFormat("lines", "JSON lines, with everything", "jsonl", _whole, _one_each),
+        SetFormat("openai_evals", "OpenAI evals", "jsonl", _openai, _one_each),
+        SetFormat("langfuse", "Langfuse dataset items", "jsonl", _langfuse, _one_each),
+        SetFormat("phoenix", "Phoenix dataset", "json", _phoenix, _upload),
+    )
+}

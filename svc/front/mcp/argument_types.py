@@ -1,0 +1,82 @@
+"""What arguments of several tools share: their types with their texts, ranges, and the class of all.
+
+Used by `arguments` alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from protocol.rest.query import Q_MAX, FilterValue
+from svc.domain.measures import MeasureName
+from svc.domain.span import Kind
+
+LimitArgument = Annotated[int, Meta(description="Rows a page: 50 unless told, at most 100.")]
+LongLimitArgument = Annotated[int, Meta(description="Rows a page: 100 unless told, at most 1000.")]
+CursorArgument = Annotated[
+    str, Meta(description="`next_cursor` of the page before. A stale one starts again at the newest page.")
+]
+CallSiteArgument = Annotated[str, Meta(description="Id of a call site, as list_call_sites shows it.")]
+DetectorArgument = Annotated[str, Meta(description="Only those of this detector, named in whole.")]
+TraceIdArgument = Annotated[str, Meta(description="32 hexadecimal characters.")]
+SpanIdArgument = Annotated[str, Meta(description="16 hexadecimal characters.")]
+KindArgument = Annotated[Kind, Meta(description="What a span is.")]
+QArgument = Annotated[
+    str, Meta(max_length=Q_MAX, description="A part of the text, in any case; no wildcards.")
+]
+ModeArgument = Annotated[Literal["keyword"], Meta(description="How `q` is understood.")]
+FieldsArgument = Annotated[
+    list[Literal["payload"]],
+    Meta(
+        max_length=1,
+        description='["payload"] gives full input, output, attributes and provided_usage instead'
+        " of previews.",
+    ),
+]
+FiltersArgument = Annotated[
+    dict[str, FilterValue],
+    Meta(
+        description="Field to value, all must be equal; null asks for rows without one."
+        " Fields as describe_dataset shows them."
+    ),
+]
+
+
+class Arguments(Struct, forbid_unknown_fields=True):
+    """What every class of arguments is."""
+
+
+class Between(Arguments, rename={"from_": "from"}):
+    """Two instants in ISO 8601, UTC unless they say otherwise; either may be missing."""
+
+    from_: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+
+
+class BothBounds(Arguments, rename={"from_": "from"}):
+    """Two instants in ISO 8601, UTC unless they say otherwise; both are required."""
+
+    from_: str
+    to: str
+
+
+ClosedArgument = Annotated[Between, Meta(description="ISO 8601 instants `from` and `to`, both inclusive.")]
+HalfOpenArgument = Annotated[
+    Between,
+    Meta(description="ISO 8601 instants [from, to) on the dataset's time column; `to` itself is outside."),
+]
+
+
+ByArgument = Annotated[
+    Literal["created_at", "started_at"],
+    Meta(
+        description="The time that range is on: created_at (when rows arrived, unless told) or started_at"
+        " (when it happened). Ask about yesterday or last week by started_at."
+    ),
+]
+MeasureArgument = Annotated[
+    MeasureName,
+    Meta(description="What to work out beside the count: see measures of describe_dataset."),
+]

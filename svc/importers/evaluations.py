@@ -1,0 +1,52 @@
+"""Feedback of other products as events of spans, which is how it comes along with a history.
+
+Called by the importers of products that keep scores or annotations. The event and its attributes are those of
+OpenTelemetry's conventions (`svc.domain.feedback`). Never fetches.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from svc.domain.feedback import AUTHOR_ATTRIBUTE, EVALUATION_EVENT
+from svc.importers.source import nanoseconds, pairs_of
+
+#: Entries of one span that come along.
+MOST_EVALUATIONS: Final = 50
+
+
+def evaluation_event(
+    name: Any,
+    value: Any,
+    *,
+    label: Any = None,
+    text: Any = None,
+    author: Any = None,
+    at: datetime | None = None,
+) -> dict[str, Any] | None:
+    """An event of what was thought of a span; None where nothing was. A yes or no is a thumb."""
+    attributes: dict[str, Any] = {"gen_ai.evaluation.name": str(name or "feedback")}
+    if isinstance(value, int | float):
+        attributes["gen_ai.evaluation.score.value"] = float(value)
+    if isinstance(label, str) and label:
+        attributes["gen_ai.evaluation.score.label"] = label
+    if isinstance(text, str) and text:
+        attributes["gen_ai.evaluation.explanation"] = text
+    if len(attributes) == 1:
+        return None
+    if isinstance(author, str) and author:
+        attributes[AUTHOR_ATTRIBUTE] = author
+    return {
+        "name": EVALUATION_EVENT,
+        "timeUnixNano": "0" if at is None else nanoseconds(at),
+        "attributes": pairs_of(attributes),
+    }
+
+
+def add_evaluation(span: dict[str, Any], event: dict[str, Any] | None) -> None:
+    """Put an event on a span, which has room for `MOST_EVALUATIONS`."""
+    events = [*(span.get("events") or ())]
+    held = sum(present.get("name") == EVALUATION_EVENT for present in events)
+    if event is not None and held < MOST_EVALUATIONS:
+        span["events"] = [*events, event]

@@ -1,0 +1,111 @@
+"""Payloads looked into for attributes that are no fields: which spans say a value.
+
+Called by `svc.store.reads.by_payload` for traces and by `svc.store.reads.spans_by_payload` for spans. Whoever
+calls looks through `MOST_SPANS` spans or for `MOST_S` seconds at a time and says how far that came. Payloads
+that have aged out say nothing.
+
+Measured November 2026 over the demo's four weeks: 34 µs of CPU a span, the rows of the traces included
+(15,292 spans in 0.9 s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from protocol.otlp.reading import WireSpan
+from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.reading import says
+from svc.domain.quantities import counted
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.spans.loop_turn import LoopTurn
+from svc.store.spans.payloads import SpanKey, by_place, place_of, read_packed
+
+#: Spans that are looked through at a time, and for how long.
+MOST_SPANS: Final = 50_000
+MOST_S: Final = 8.0
+#: Spans whose payloads are held at once.
+_SPANS: Final = 1_000
+
+#: Names with `attr.` before them and their values; None asks for spans without the attribute.
+Wanted = Sequence[tuple[str, str | None]]
+
+
+def looked_note(wanted: Iterable[tuple[str, object]], spans: int, further: str = "") -> str:
+    """What was looked through, in a sentence."""
+    names = list(dict.fromkeys(name for name, _ in wanted))
+    verb = "are no fields" if len(names) > 1 else "is no field"
+    return f"{', '.join(names)} {verb}: the payloads of {counted(spans, 'span')} were looked through{further}"
+
+
+async def saying_spans(
+    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
+) -> list[SpanKey]:
+    """Those of these spans that say all of it, in their order."""
+    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
+    return await _looked_into(
+        database, project_id, keys, lambda span: all(says(span, name, value) for name, value in names)
+    )
+
+
+async def saying_traces(
+    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
+) -> set[bytes]:
+    """The traces with one of these spans that says all of it."""
+    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
+    saying = await _looked_into(
+        *(database, project_id, keys),
+        lambda span: all(says(span, name, value) for name, value in names),
+        by_trace=True,
+    )
+    return {key[0] for key in saying}
+
+
+async def traces_saying_any(
+    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
+) -> set[bytes]:
+    """The traces with one of these spans that says any of it."""
+    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
+    saying = await _looked_into(
+        *(database, project_id, keys),
+        lambda span: any(says(span, name, value) for name, value in names),
+        by_trace=True,
+    )
+    return {key[0] for key in saying}
+
+
+async def _looked_into(
+    database: Database,
+    project_id: int,
+    keys: Sequence[SpanKey],
+    meets: Callable[[WireSpan], bool],
+    *,
+    by_trace: bool = False,
+) -> list[SpanKey]:
+    """Those of these spans that meet something; `by_trace` the first of each trace is enough."""
+    saying: list[SpanKey] = []
+    traces: set[bytes] = set()
+
+    async def work(connection: Connection, part: Sequence[SpanKey]) -> None:
+        places = [(place_of(key), key[1]) for key in part]
+        packed = await read_packed(connection, project_id, by_place(places), lean=True)
+        turn = LoopTurn()
+        for key, (place, span_id) in zip(part, places, strict=True):
+            await turn.rest()
+            span = None if key[0] in traces else packed.span(place, span_id, lean=True)
+            if span is not None and meets(span):
+                saying.append(key)
+                if by_trace:
+                    traces.add(key[0])
+
+    for start in range(0, len(keys), _SPANS):
+        part = keys[start : start + _SPANS]
+        await database.run(
+            partial(work, part=part),
+            transaction=False,
+            readonly=True,
+            snapshot=True,
+            timeout_s=READ_TIMEOUT_S,
+        )
+    return saying

@@ -1,0 +1,154 @@
+"""Questions about spans by an attribute that is no field: payloads tell which spans it is about.
+
+Called by `svc.store.reads.query` before it counts, draws, ranks or lists. What is counted are the spans that
+were found, by the same statements as any other question, so every measure and group is there; an answer says
+how many spans were looked through, and how far back that came. A search goes on from there by its cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.rest.query import timestamp
+from svc.domain.attributes.conventions import PREFIX
+from svc.domain.datasets import SPANS, Field
+from svc.store.postgres.database import Database
+from svc.store.reads.attributes import promoted_fields, require_fields
+from svc.store.reads.payload_looks import MOST_S, MOST_SPANS, Wanted, looked_note, saying_spans
+from svc.store.reads.question_pages import QuestionPages, newest_order
+from svc.store.reads.questions import ChosenSpans, Question, filter_text
+from svc.store.spans.payloads import SpanKey
+
+#: Rows that are read at once: few for a page of a search, which may be full soon, then more.
+_FIRST_ROWS: Final = 200
+_MOST_ROWS: Final = 5_000
+_KEY: Final = ("trace_id", "span_id", "started_at", "frame")
+
+_UNCOUNTED: Final = (
+    "; what is before {moment} is not counted: a shorter range, or a field made of it on Settings,"
+    " Attributes, counts all"
+)
+_UNLISTED: Final = ", back to {moment}; the next page goes on from there"
+
+
+@attrs.frozen
+class MatchingRows:
+    """A page of rows that were found, the cursor behind it, and how far it came in a sentence."""
+
+    rows: Sequence[Any]
+    cursor: str | None
+    note: str
+
+
+@attrs.frozen
+class _Look:
+    """Rows that were found; `stopped` is the last row that was looked into when there may be more."""
+
+    rows: Sequence[Any]
+    spans: int
+    stopped: Any | None
+
+
+@attrs.frozen
+class SpansByPayload:
+    """Finds spans of one project at a time."""
+
+    database: Database
+    pages: QuestionPages
+
+    async def asked(self, question: Question) -> tuple[Question, Wanted]:
+        """The question without what only payloads tell, and that.
+
+        Raises `Refused` for a field that is called otherwise by now.
+        """
+        names = {field.name for field in question.fields if field.name.startswith(PREFIX)}
+        if question.dataset is not SPANS or not names:
+            return question, ()
+        promoted = set(await promoted_fields(self.database, question.project_id))
+        unknown = [field for field in question.fields if field.name in names - promoted]
+        await require_fields(self.database, question.project_id, unknown, filtered=True)
+        remaining = tuple((field, value) for field, value in question.filters if field not in unknown)
+        return attrs.evolve(question, filters=remaining), [
+            (field.name, None if value is None else filter_text(value))
+            for field, value in question.filters
+            if field in unknown
+        ]
+
+    async def chosen(self, question: Question, *grouped: Field) -> tuple[Question, list[str]]:
+        """The question about the spans that payloads name, and what is to be said of it."""
+        await require_fields(self.database, question.project_id, grouped)
+        question, wanted = await self.asked(question)
+        if not wanted:
+            return question, []
+        look = await self._look(question, wanted, _KEY, None, None, None)
+        further = ""
+        if look.stopped is not None:
+            further = _UNCOUNTED.format(moment=_moment(look.stopped, question))
+        spans = ChosenSpans.of([_key(row) for row in look.rows])
+        return attrs.evolve(question, spans=spans), [looked_note(wanted, look.spans, further)]
+
+    async def page(
+        self,
+        question: Question,
+        wanted: Wanted,
+        text: str | None,
+        columns: Sequence[str],
+        limit: int,
+        cursor: str | None,
+    ) -> MatchingRows:
+        """The newest rows behind a cursor that say all of it."""
+        order = newest_order(question)
+        look = await self._look(question, wanted, (*_KEY, *columns), text, order.place(cursor), limit)
+        further = ""
+        if look.stopped is not None and len(look.rows) < limit:
+            further = _UNLISTED.format(moment=_moment(look.stopped, question))
+        next_cursor = None if look.stopped is None else order.cursor(look.stopped)
+        return MatchingRows(look.rows, next_cursor, looked_note(wanted, look.spans, further))
+
+    async def _look(
+        self,
+        question: Question,
+        wanted: Wanted,
+        columns: Sequence[str],
+        text: str | None,
+        position: Sequence[Any] | None,
+        limit: int | None,
+    ) -> _Look:
+        """The newest rows that say all of it: all, or `limit` of them, within the bound of one look."""
+        names = [name for name, _ in newest_order(question).columns]
+        deadline = trio.current_time() + MOST_S
+        rows: list[Any] = []
+        spans, size = 0, _FIRST_ROWS if limit else _MOST_ROWS
+        while True:
+            size = min(size, MOST_SPANS - spans)
+            batch = await self.pages.rows(question, text, columns, position, size)
+            saying = set(await saying_spans(self.database, question.project_id, _with_frame(batch), wanted))
+            rows += [row for row in batch if _key(row) in saying]
+            spans += len(batch)
+            if limit is not None and len(rows) >= limit:
+                # Those behind the page's last row are looked into again: what they say is not kept.
+                ends_here = rows[limit - 1] is batch[-1] and len(batch) < size
+                return _Look(rows[:limit], spans, None if ends_here else rows[limit - 1])
+            if len(batch) < size:
+                return _Look(rows, spans, None)
+            if spans >= MOST_SPANS or trio.current_time() > deadline:
+                return _Look(rows, spans, batch[-1])
+            position, size = [batch[-1][name] for name in names], min(size * 4, _MOST_ROWS)
+
+
+def _key(row: Any) -> SpanKey:
+    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
+
+
+def _with_frame(rows: Sequence[Any]) -> list[SpanKey]:
+    return [_key(row) for row in rows if row["frame"] is not None]
+
+
+def _moment(row: Any, question: Question) -> str:
+    moment: datetime = row[question.time_column]
+    return timestamp(moment)

@@ -1,0 +1,213 @@
+"""Laws of ratings: a fall is told once, what is steady or rare is not, late ones count where they belong."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from svc.detecting.analyst import CaseAnalyst, RuleReports
+from svc.domain.feedback import checked
+from svc.store.detection.counting.tallying import PostgresTallyQueue
+from svc.store.feedback.writing import FeedbackStore
+from svc.store.postgres.database import Database
+from tests.detecting.house import House, Settings, replay
+from tests.detecting.story import MONDAY, Story
+from tests.store.detection.counting.test_tallying import begin, settle, story, tally_all, write
+from tests.store.spans.test_writing import NOW, PROJECT, fetch
+
+FALL = MONDAY + timedelta(days=22)
+DETECTORS = {"feedback", "feedback_drift"}
+
+#: What a trace that began then is given, with dice; None for nothing.
+Opinion = Callable[[random.Random, datetime], float | None]
+
+
+def liked(share: float, later: float, *, of: float = 1.0) -> Opinion:
+    """A thumb that is up so often, and so often after the fall; given to a share of the traces."""
+
+    def opinion(dice: random.Random, at: datetime) -> float | None:
+        is_up = dice.random() < (share if at < FALL else later)
+        return float(is_up) if dice.random() < of else None
+
+    return opinion
+
+
+async def rate(store: Database, told: Story, name: str, opinion: Opinion) -> None:
+    """Give every trace of a story what it deserves, as late as can be."""
+    dice = random.Random(5)
+    entries: list[Any] = []
+    for at, spans in told.traces():
+        number = opinion(dice, at)
+        if number is not None:
+            entries.append(checked(source="api", name=name, trace_id=spans[0].trace_id, number=number))
+    feedback = FeedbackStore(store)
+    for first in range(0, len(entries), 1_000):
+        assert not await feedback.keep(PROJECT, entries[first : first + 1_000], datetime.now(UTC))
+    await tally_all(store, PostgresTallyQueue(store, secret_key=b"k" * 32))
+
+
+async def judged(store: Database, name: str, opinion: Opinion) -> House:
+    told, house = Story(), House(store, Settings())
+    await replay(store, told)
+    await rate(store, told, name, opinion)
+    await house.rest()
+    await house.look()
+    return house
+
+
+async def findings(house: House) -> list[tuple[Any, ...]]:
+    rows = await house.told("detector", "title", "harmful", "call_site_id")
+    return [row for row in rows if row[0] in DETECTORS]
+
+
+async def test_ratings_that_fall_are_told_once_and_open_a_case(store: Database) -> None:
+    house = await judged(store, "helpful", liked(0.85, 0.5))
+    [(detector, title, harmful, call_site)] = await findings(house)
+    assert (detector, harmful, call_site) == ("feedback", True, "desk")
+    assert title.startswith("Ratings `helpful` of `desk` fell from 0.8")
+    [case] = await house.cases()
+    assert (case["detector"], case["state"], case["title"]) == ("feedback", "open", title)
+    # Its cause is looked for as that of any case.
+    counts: Counter[str] = Counter()
+    await CaseAnalyst(store=RuleReports(store), now=lambda: NOW, counts=counts).round()
+    assert [row["status"] for row in await fetch(store, "select status from rca_report")] == ["done"]
+    [(onset,)] = await house.told("onset_at")
+    assert abs(onset - FALL) < timedelta(hours=12)
+    # The same said once more, and another look, change nothing.
+    await rate(store, Story(), "helpful", liked(0.85, 0.5))
+    await house.rest()
+    await house.look()
+    assert len(await findings(house)) == 1
+
+
+async def test_what_proves_a_fall_are_the_traces_that_were_rated_badly(store: Database) -> None:
+    await judged(store, "helpful", liked(0.85, 0.5))
+    rows = await fetch(
+        store,
+        "select distinct e.trace_id from finding_evidence e join finding f on f.id = e.finding_id"
+        " where f.detector = 'feedback' and e.role = 4",
+    )
+    bad = await fetch(store, "select trace_id from feedback where number = 0")
+    assert rows
+    assert {row["trace_id"] for row in rows} <= {row["trace_id"] for row in bad}
+
+
+async def test_steady_ratings_cry_nothing(store: Database) -> None:
+    house = await judged(store, "helpful", liked(0.8, 0.8))
+    assert await findings(house) == []
+
+
+async def test_a_name_that_few_people_rate_stays_silent(store: Database) -> None:
+    house = await judged(store, "helpful", liked(0.9, 0.2, of=0.01))
+    assert await findings(house) == []
+
+
+async def test_a_name_of_which_less_is_better_is_told_when_it_rises(store: Database) -> None:
+    house = await judged(store, "toxic", liked(0.05, 0.35))
+    [(_, title, harmful, _)] = await findings(house)
+    assert title.startswith("Ratings `toxic` of `desk` rose from 0.0")
+    assert harmful
+
+
+async def test_ratings_that_rise_are_good_news_and_open_no_case(store: Database) -> None:
+    house = await judged(store, "helpful", liked(0.6, 0.95))
+    [(_, title, harmful, _)] = await findings(house)
+    assert title.startswith("Ratings `helpful` of `desk` rose from 0.")
+    assert not harmful
+    assert await house.cases() == []
+
+
+async def test_scores_that_fall_are_told_by_their_median(store: Database) -> None:
+    def stars(dice: random.Random, at: datetime) -> float | None:
+        return float(min(max(round(dice.gauss(4.3 if at < FALL else 2.9, 0.8)), 1), 5))
+
+    house = await judged(store, "stars", stars)
+    rows = await findings(house)
+    assert [(row[0], row[2]) for row in rows] == [("feedback_drift", True)]
+    assert rows[0][1].startswith("Ratings `stars` of `desk` fell from 4")
+
+
+async def test_steady_scores_cry_nothing(store: Database) -> None:
+    def grade(dice: random.Random, _at: datetime) -> float | None:
+        return min(max(dice.gauss(0.7, 0.15), 0.0), 1.0)
+
+    house = await judged(store, "relevance", grade)
+    assert await findings(house) == []
+
+
+async def cells(store: Database) -> list[tuple[Any, ...]]:
+    rows = await fetch(
+        store,
+        "select b.measure, b.subject, t.units, t.failures from tally t"
+        " join tally_bucket b on b.id = t.bucket_id"
+        " where b.measure like 'rated%' or b.measure like 'score%' order by 1, 2",
+    )
+    return [tuple(row.values()) for row in rows]
+
+
+async def test_a_rating_is_counted_once_whether_it_comes_before_its_trace_or_after(store: Database) -> None:
+    queue = PostgresTallyQueue(store)
+    await begin(store)
+
+    async def say(number: int, value: float, author: str = "ann") -> None:
+        trace_id = number.to_bytes(16, "big")
+        entry = checked(source="api", name="helpful", trace_id=trace_id, number=value, author=author)
+        assert not await FeedbackStore(store).keep(PROJECT, [entry], NOW)
+
+    await say(1, 1.0)
+    await write(store, *story(1), *story(2))
+    await settle(store)
+    await tally_all(store, queue)
+    assert await cells(store) == [("rated_low", "rated:desk › helpful", 1, 0)]
+    await say(2, 1.0)
+    await say(2, 0.0)
+    await tally_all(store, queue)
+    assert await cells(store) == [("rated_low", "rated:desk › helpful", 2, 1)]
+    # Somebody else disagrees: half of them is not the most.
+    await say(2, 1.0, "bob")
+    await tally_all(store, queue)
+    assert await cells(store) == [("rated_low", "rated:desk › helpful", 2, 0)]
+    [row] = await fetch(store, "select id from feedback where author = 'bob'")
+    assert await FeedbackStore(store).drop(PROJECT, "api", row["id"])
+    await tally_all(store, queue)
+    assert await cells(store) == [("rated_low", "rated:desk › helpful", 2, 1)]
+
+
+async def test_a_name_that_is_turned_round_is_counted_anew_from_then_on(store: Database) -> None:
+    await begin(store)
+    await write(store, *story(1), *story(2))
+    await settle(store)
+    for number in (1, 2):
+        entry = checked(source="api", name="short", trace_id=number.to_bytes(16, "big"), number=1.0)
+        await FeedbackStore(store).keep(PROJECT, [entry], NOW)
+        await tally_all(store, PostgresTallyQueue(store))
+        await FeedbackStore(store).set_better(PROJECT, "short", "lower")
+    assert await cells(store) == [
+        ("rated_high", "rated:desk › short", 1, 1),
+        ("rated_low", "rated:desk › short", 1, 0),
+    ]
+
+
+async def test_a_late_rating_makes_nothing_else_due_and_holds_nothing_up(store: Database) -> None:
+    await begin(store)
+    await write(store, *story(1))
+    await settle(store)
+    queue = PostgresTallyQueue(store)
+    await tally_all(store, queue)
+    await House(store, Settings()).rest()
+
+    async def touched() -> Any:
+        [row] = await fetch(store, "select newest_slot, touched_low, touched_since from fold_state")
+        return tuple(row.values())
+
+    before = await touched()
+    await fetch(store, "delete from tally_due")
+    entry = checked(source="api", name="helpful", trace_id=(1).to_bytes(16, "big"), number=0.0)
+    await FeedbackStore(store).keep(PROJECT, [entry], NOW)
+    assert [row["rated"] for row in await fetch(store, "select rated from fold_due")] == [True]
+    await tally_all(store, queue)
+    assert [row["detector"] for row in await fetch(store, "select detector from tally_due")] == ["feedback"]
+    assert await touched() == before

@@ -1,0 +1,1 @@
+"""Laws of log events that become spans."""

@@ -1,0 +1,125 @@
+"""Sets over REST: filled, annotated, exported in each format, and emptied, by who may."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from protocol.rest.sets import SetFormatName
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from tests.front.people import PROJECT, Browser, Replica, replica
+from tests.store.spans.test_writing import Clock, rows, store_of
+from tests.web.one_trace import failing, trace_id
+from tests.web.test_trace import settle
+
+SETS = PROJECT + "/sets"
+HEALTHY, FAILING = trace_id("healthy").hex(), trace_id("failing").hex()
+
+
+@pytest.fixture
+async def api(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as made:
+        clock = Clock()
+        clock.now = now()
+        for story in (failing(), failing("healthy", broken=False)):
+            await store_of(store, clock).write(rows(*story, resource={"service.name": "shop"}))
+        await settle(store)
+        yield made
+
+
+async def filled(owner: Browser, *entries: Any) -> Any:
+    entries = entries or ({"trace_id": HEALTHY}, {"trace_id": FAILING, "span_id": f"{6:016x}"})
+    return (await owner.post(f"{SETS}/good%20ones/entries", {"entries": list(entries)})).data
+
+
+async def test_a_set_is_made_filled_read_and_removed(api: Replica) -> None:
+    owner = await api.owner()
+    assert (await owner.get(SETS)).data == []
+    made = await filled(owner)
+    assert (made["added"], made["set"]["name"], made["set"]["made_by"]) == (
+        2,
+        "good ones",
+        "owner@example.org",
+    )
+    assert (await filled(owner))["added"] == 0
+    entry = f"{SETS}/{made['set']['id']}/entries/{FAILING}-{6:016x}"
+    assert (await owner.put(entry, {"note": " wrong order "})).data == {"note": "wrong order"}
+    opened = (await owner.get(f"{SETS}/good%20ones")).data
+    assert [(item["trace_id"], item["span_id"], item["note"]) for item in opened["items"]] == [
+        (HEALTHY, None, None),
+        (FAILING, f"{6:016x}", "wrong order"),
+    ]
+    assert (await owner.delete(entry)).data == {"removed": 1}
+    assert (await owner.delete(entry)).data == {"removed": 0}
+    assert (await owner.put(entry, {"note": "late"})).refused[0] == 404
+    assert (await owner.delete(f"{SETS}/good%20ones")).data == {"removed": 1}
+    assert (await owner.get(f"{SETS}/good%20ones")).refused[0] == 404
+
+
+async def test_what_cannot_be_kept_is_refused_and_says_why(api: Replica) -> None:
+    owner = await api.owner()
+    refused = await owner.post(f"{SETS}/{'x' * 101}/entries", {"entries": []})
+    assert refused.refused[::2] == (400, "a set has a name of at most 100 characters")
+    refused = await owner.post(f"{SETS}/x/entries", {"entries": [{"trace_id": "7"}]})
+    assert refused.refused[0] == 400
+    await filled(owner)
+    refused = await owner.put(f"{SETS}/good%20ones/entries/{HEALTHY}", {"note": "x" * 2001})
+    assert refused.refused[0] == 400
+
+
+async def test_who_may_only_look_changes_nothing(api: Replica) -> None:
+    owner = await api.owner()
+    await filled(owner)
+    viewer = await api.member("viewer@example.org", "viewer", owner)
+    assert len((await viewer.get(f"{SETS}/good%20ones")).data["items"]) == 2
+    assert (await viewer.get(f"{SETS}/good%20ones/export")).status == 200
+    assert (await viewer.post(f"{SETS}/good%20ones/entries", {"entries": []})).refused[0] == 403
+    assert (await viewer.put(f"{SETS}/good%20ones/entries/{HEALTHY}", {"note": "x"})).refused[0] == 403
+    assert (await viewer.delete(f"{SETS}/good%20ones/entries/{HEALTHY}")).refused[0] == 403
+    assert (await viewer.delete(f"{SETS}/good%20ones")).refused[0] == 403
+
+
+async def test_each_format_has_an_item_for_each_entry(api: Replica) -> None:
+    owner = await api.owner()
+    made = await filled(owner)
+    exports = {
+        name: (await owner.get(f"{SETS}/good%20ones/export?format={name}")).data
+        for name in get_args(SetFormatName)
+    }
+    assert all(export["format"] == name for name, export in exports.items())
+    lines = exports["lines"]["items"]
+    assert [line["id"] for line in lines] == [HEALTHY, f"{FAILING}-{6:016x}"]
+    assert lines[1]["metadata"]["span_id"] == f"{6:016x}"
+    assert lines[1]["input"]
+    assert lines[1]["output"]
+    for sample in exports["openai_evals"]["items"]:
+        assert sample.keys() == {"input", "ideal"}
+        assert all(message.keys() == {"role", "content"} for message in sample["input"])
+        assert isinstance(sample["ideal"], str)
+    item = exports["langfuse"]["items"][1]
+    assert item["id"] == f"{made['set']['id']}-{FAILING}-{6:016x}"
+    assert (item["datasetName"], item["sourceTraceId"]) == ("good ones", FAILING)
+    (upload,) = exports["phoenix"]["items"]
+    assert (upload["action"], upload["name"]) == ("create", "good ones")
+    assert {len(upload[name]) for name in ("inputs", "outputs", "metadata", "span_ids")} == {2}
+    assert (await owner.get(f"{SETS}/good%20ones/export?format=csv")).refused[0] == 400
+
+
+async def test_an_export_is_read_in_batches_and_bounded(
+    api: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await api.owner()
+    await filled(
+        owner, {"trace_id": HEALTHY}, {"trace_id": FAILING}, {"trace_id": HEALTHY, "span_id": f"{6:016x}"}
+    )
+    monkeypatch.setattr("svc.front.api.set_export.BATCH", 2)
+    export = (await owner.get(f"{SETS}/good%20ones/export")).data
+    assert len(msgspec.json.encode(export["items"])) > 100
+    assert [line["id"] for line in export["items"]] == [HEALTHY, FAILING, f"{HEALTHY}-{6:016x}"]
+    monkeypatch.setattr("svc.front.api.set_export.EXPORT_BYTES", 100)
+    refused = await owner.get(f"{SETS}/good%20ones/export")
+    assert "too large for one file" in refused.refused[2]
