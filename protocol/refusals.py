@@ -102,6 +102,7 @@ FEEDBACK_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for feedback (needs a write or admin key)"
 )
 FEEDBACK_KEY_WRITES: Final = Refusal(400, "BAD_REQUEST", "a key for feedback alone has the scope write")
+MCP_KEY_ADMIN: Final = Refusal(400, "BAD_REQUEST", "a key for MCP alone has the scope admin")
 NO_SUCH_SET: Final = Refusal(404, "NOT_FOUND", "there is no such set in this project")
 NO_SUCH_SET_ENTRY: Final = Refusal(404, "NOT_FOUND", "there is no such entry in this set")
 NO_SUCH_FEEDBACK: Final = Refusal(404, "NOT_FOUND", "there is no such feedback in this project")

@@ -16,6 +16,10 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 
 #: The purpose of a key that gives feedback and opens nothing else, so that it may stand in a web page.
 FEEDBACK_PURPOSE: Final = "feedback"
+#: The purpose of a key that reads over MCP and opens nothing else: it may stand in an editor's settings.
+MCP_PURPOSE: Final = "mcp"
+#: The purpose of the access tokens that applications get by OAuth: as `MCP_PURPOSE`, for an hour.
+OAUTH_PURPOSE: Final = "oauth"
 
 #: Length of the lookup prefix: the 6-character literal prefix and the first 8 random characters.
 LOOKUP_PREFIX_LENGTH: Final = 14

@@ -21,14 +21,16 @@ class KeyNew(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(max_length=NAME_MAX)]
     scope: Annotated[str, Meta(extra_json_schema={"enum": ["write", "query", "admin"]})]
-    #: All that the key is good for; such a key may stand in a web page.
-    only: Literal["feedback"] | None = None
+    #: All that the key is good for: feedback (it may stand in a web page), or reading over MCP.
+    only: Literal["feedback", "mcp"] | None = None
 
 
 class TokenNew(msgspec.Struct, forbid_unknown_fields=True):
-    """An MCP token to be issued: a key of scope admin."""
+    """An MCP token to be issued: a key of scope admin, unless it is good for MCP only."""
 
     name: Annotated[str, Meta(max_length=NAME_MAX)]
+    #: Whether it opens `/mcp` and nothing else: it neither sends nor queries.
+    only: Literal["mcp"] | None = None
 
 
 class KeyShown(msgspec.Struct, omit_defaults=True):
@@ -45,7 +47,7 @@ class KeyShown(msgspec.Struct, omit_defaults=True):
     #: Who saw its plaintext last, as the audit names them.
     minted_by: str
     #: All that it is good for, where it is less than its scope.
-    only: Literal["feedback"] | None = None
+    only: Literal["feedback", "mcp"] | None = None
 
 
 class KeyMinted(msgspec.Struct):

@@ -36,7 +36,7 @@ def unknown_settings(env: Mapping[str, str]) -> list[tuple[str, str | None]]:
 OWN_SEGMENTS: Final = frozenset(
     {
         *(".well-known", "account", "actuator", "api", "auth", "favicon.ico", "invitation", "login"),
-        *("logout", "mcp", "openapi.json", "orgs", "signup", "static", "v1"),
+        *("logout", "mcp", "oauth", "openapi.json", "orgs", "signup", "static", "v1"),
     }
 )
 

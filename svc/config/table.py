@@ -465,6 +465,12 @@ class Settings:
         "true",
         "Whether MCP has tools and arguments beyond the published interface; false lists exactly its own.",
     )
+    mcp_oauth: bool = setting(
+        "SVC_MCP_OAUTH",
+        BOOLEAN,
+        "true",
+        "Whether assistants may connect to MCP by OAuth, once somebody allowed it; false leaves keys.",
+    )
     auth_passwords: bool = setting(
         "SVC_AUTH_PASSWORDS",
         BOOLEAN,

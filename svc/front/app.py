@@ -61,6 +61,7 @@ from svc.front.envelope import json_response, refusal_response, success_response
 from svc.front.feedback import FEEDBACK_PATH, FeedbackDoor, opened
 from svc.front.health import Health
 from svc.front.metrics import Metrics
+from svc.front.oauth import OAuthDoor
 from svc.front.openapi import document
 from svc.front.otlp.http import PROTOBUF, status_of
 from svc.front.otlp.signals import RefusedSignals
@@ -118,6 +119,9 @@ class App:
         app.add_url_rule("/actuator/prometheus", "prometheus", self._prometheus, methods=["GET"])
         for method, answer_feedback in FeedbackDoor(self.keys, self.api.means).routes:
             app.add_url_rule(FEEDBACK_PATH, f"feedback {method}", answer_feedback, methods=[method])
+        if self.api.means.client_documents is not None:
+            for method, path, answer_oauth in OAuthDoor(self.keys, self.api.means).routes:
+                app.add_url_rule(path, f"oauth {method} {path}", answer_oauth, methods=[method])
         described = document(self.api.routes, self.api.means.surroundings.base_path)
 
         async def openapi() -> Response:

@@ -29,6 +29,14 @@ class Seals(Protocol):
     def opens(self, sealed: str) -> bool: ...
 
 
+class ClientDocuments(Protocol):
+    """Reads what an application publishes about itself."""
+
+    async def read(self, url: str) -> bytes | None:
+        """The document at an address, None where there is none to be had."""
+        ...
+
+
 class Reach(Protocol):
     """The model providers and Git hosts that an integration can name, and asking one whether it is there."""
 

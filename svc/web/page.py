@@ -12,6 +12,7 @@ from protocol.refusals import API_UNAUTHORIZED
 from svc.domain.access import Permission, Role, may
 from svc.front.auth.callers import Person
 from svc.front.auth.calls import Call, Context, Rule
+from svc.front.auth.client import public_address
 from svc.store.accounts.projects import Org, Project
 from svc.web.preferences import Preferences
 from svc.web.process_view import ProcessView
@@ -57,10 +58,10 @@ class Visit:
     @property
     def origin(self) -> str:
         """How whoever made this request reaches the service, without a slash at its end."""
-        host = self.call.headers.get("host", "localhost")
-        scheme = "https" if self.call.client.secure else self.call.client.scheme
-        means = self.means
-        return (means.landing or f"{scheme}://{host}{means.surroundings.base_path}").rstrip("/")
+        call = self.call
+        return public_address(
+            call.means.landing, call.means.surroundings.base_path, call.headers, call.client
+        )
 
     @property
     def role(self) -> Role | None:
@@ -99,11 +100,13 @@ class Html:
     part: bool = False
     secret: bool = False
     retry_after_s: int | None = None
+    #: Sources beside our own that the policy lets its forms lead to, blank for none.
+    form_targets: str = ""
 
 
 @attrs.frozen
 class Go:
-    """See another address of ours (303)."""
+    """See another address (303): ours, or the one that an application registered."""
 
     location: str
     cookies: tuple[str, ...] = ()

@@ -146,6 +146,10 @@ class Renderer:
         )
         if answer.retry_after_s is not None:
             response.headers["retry-after"] = str(answer.retry_after_s)
+        if answer.form_targets:
+            response.headers["content-security-policy"] = POLICY.replace(
+                "form-action 'self'", f"form-action 'self' {answer.form_targets}"
+            )
         if not answer.part:
             response.headers["speculation-rules"] = json.dumps(
                 self._base_path + self.assets.url("speculation.json")
@@ -195,7 +199,7 @@ class Renderer:
         return Response(body, status=status, headers=headers, content_type=content_type)
 
     def gone(self, answer: Go) -> Response:
-        """A redirect within our own pages."""
+        """A redirect."""
         headers = {**HEADERS, "location": answer.location, "cache-control": "no-store"}
         return _with_cookies(Response(b"", status=303, headers=headers, content_type=None), answer.cookies)
 

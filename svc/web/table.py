@@ -8,6 +8,7 @@ from svc.web.page import PageRoute
 from svc.web.pages import (
     account,
     agents,
+    authorize,
     case_verbs,
     cases,
     connect,
@@ -59,6 +60,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *start.PAGES,
     *sign_in.PAGES,
     *account.PAGES,
+    *authorize.PAGES,
     *connect.PAGES,
     *first_look.PAGES,
     *triage.PAGES,

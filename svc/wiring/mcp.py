@@ -33,4 +33,6 @@ def mcp_endpoint(settings: Settings, pools: Pools, keys: Keys, context: Context,
         context.concurrency,
         enabled=not settings.auth_disabled,
         surroundings=context.surroundings,
+        landing=context.landing,
+        oauth=context.client_documents is not None,
     )

@@ -25,6 +25,7 @@ from svc.front.auth.limits import AttemptLimiter
 from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.ports import Replays, RunnerPresence
 from svc.outside.addresses import LOCAL_NETWORKS, AddressRule, Network
+from svc.outside.client_documents import HttpClientDocuments
 from svc.outside.http import HttpClient
 from svc.outside.oidc import IdentityProvider
 from svc.outside.reach import Providers
@@ -92,6 +93,9 @@ def means(
         history=history or questions,
         concurrency=ConcurrencyLimiter(settings.questions_per_key),
         runner=runner,
+        client_documents=HttpClientDocuments(HttpClient(AddressRule(settings.integration_networks or ())))
+        if settings.mcp_oauth and not settings.auth_disabled
+        else None,
         landing="" if settings.frontend_url is None else _origin(settings.frontend_url) + settings.base_path,
     )
 

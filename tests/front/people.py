@@ -22,7 +22,7 @@ from svc.front.api.table import ROUTES
 from svc.front.app import App
 from svc.front.auth.calls import Context
 from svc.front.metrics import Metrics
-from svc.front.ports import Replays, RunnerPresence
+from svc.front.ports import ClientDocuments, Replays, RunnerPresence
 from svc.runtime.clock import now
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import PostgresKeyStore, matches
@@ -272,6 +272,7 @@ async def replica(
     known: ProcessView | None = None,
     replays: Replays | None = None,
     runner: RunnerPresence | None = None,
+    documents: ClientDocuments | None = None,
     **settings: str,
 ) -> AsyncIterator[Replica]:
     """A REST API on a database; limits are off and passwords cheap to hash unless the test sets them."""
@@ -284,6 +285,8 @@ async def replica(
     replays = replays or NoProcess()
     means = people.means(read_settings(env), database, database, keys, hashers, clock, replays, runner=runner)
     means = attrs.evolve(means, accounts=AccountStore(database, hashers, cost))
+    if documents is not None:
+        means = attrs.evolve(means, client_documents=documents)
     hashed: list[str] = []
 
     def counted(token: str, secret_hash: bytes) -> bool:

@@ -15,6 +15,7 @@ from protocol.refusals import (
     FEEDBACK_KEY_WRITES,
     KEY_NOT_FOUND,
     KEYS_MINT_NO_KEYS,
+    MCP_KEY_ADMIN,
     ROTATE_REVOKED,
     TOKENS_MINT_NO_TOKENS,
     UNKNOWN_SCOPE,
@@ -33,12 +34,15 @@ from protocol.rest.keys import (
 )
 from protocol.rest.query import timestamp
 from protocol.storage import Eviction
-from protocol.tokens import FEEDBACK_PURPOSE, SCOPES, Scope
+from protocol.tokens import FEEDBACK_PURPOSE, MCP_PURPOSE, SCOPES, Scope
 from svc.front.api.routes import ORG, PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.audit import PAGE, AuditRow, AuditStore
 from svc.store.accounts.keys import AlreadyRevoked, Key, NoSuchKey, PostgresKeyStore
 from svc.store.postgres.keyset import Keyset
+
+#: What a key that people make may be for alone.
+_PURPOSES: Final = (FEEDBACK_PURPOSE, MCP_PURPOSE)
 
 _AUDIT: Final = Keyset("audit", (("id", "integer"),))
 
@@ -58,7 +62,7 @@ def _key_view(key: Key) -> KeyShown:
         None if key.revoked_at is None else timestamp(key.revoked_at),
         "active" if key.revoked_at is None else "revoked",
         key.minted_by,
-        "feedback" if key.purpose == FEEDBACK_PURPOSE else None,
+        next((purpose for purpose in _PURPOSES if purpose == key.purpose), None),
     )
 
 
@@ -75,8 +79,10 @@ async def post_key(call: Call[KeyNew]) -> KeyMinted | Refusal:
         return UNKNOWN_SCOPE.saying(UNKNOWN_SCOPE.message.format(value=call.body.scope[:100]))
     if not name:
         return BLANK_NAME
-    if call.body.only is not None and scope != "write":
+    if call.body.only == FEEDBACK_PURPOSE and scope != "write":
         return FEEDBACK_KEY_WRITES
+    if call.body.only == MCP_PURPOSE and scope != "admin":
+        return MCP_KEY_ADMIN
     minted = await _store(call).create(
         call.project.id, name, scope, actor=call.caller.label, purpose=call.body.only
     )
@@ -111,7 +117,9 @@ async def post_token(call: Call[TokenNew]) -> TokenMinted | Refusal:
     name = call.body.name.strip()
     if not name:
         return BLANK_NAME
-    minted = await _store(call).create(call.project.id, name, "admin", actor=call.caller.label)
+    minted = await _store(call).create(
+        call.project.id, name, "admin", actor=call.caller.label, purpose=call.body.only
+    )
     return TokenMinted(_key_view(minted.key), minted.plaintext)
 
 
@@ -167,7 +175,8 @@ ROUTES: Final = (
     Route("GET", _KEYS, "ORG_VIEW", get_keys, list[KeyShown]),
     Route(
         "POST", _KEYS, "ORG_MANAGE", post_key, KeyMinted, body=KeyNew, status=201,
-        refusals=(UNKNOWN_SCOPE, BLANK_NAME, FEEDBACK_KEY_WRITES, KEYS_MINT_NO_KEYS), keys=KEYS_MINT_NO_KEYS,
+        refusals=(UNKNOWN_SCOPE, BLANK_NAME, FEEDBACK_KEY_WRITES, MCP_KEY_ADMIN, KEYS_MINT_NO_KEYS),
+        keys=KEYS_MINT_NO_KEYS,
     ),
     Route("GET", _KEYS + "/audit", "ORG_VIEW", get_project_audit, AuditPage, query=PageQuery),
     Route(

@@ -32,15 +32,28 @@ from svc.domain.retention import Terms
 from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
-from svc.front.auth.limits import AttemptLimiter
+from svc.front.auth.limits import AttemptLimiter, Limit
 from svc.front.concurrency import ConcurrencyLimiter
-from svc.front.ports import AlertDoor, InvitationMail, Reach, Replays, RunnerPresence, Seals, SignOn
+from svc.front.ports import (
+    AlertDoor,
+    ClientDocuments,
+    InvitationMail,
+    Reach,
+    Replays,
+    RunnerPresence,
+    Seals,
+    SignOn,
+)
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import Org, Project
 from svc.store.postgres.database import Database
 
 B = TypeVar("B", covariant=True)
+
+#: Applications that one place may register within the window.
+REGISTRATIONS: Final = 20
+REGISTRATIONS_WINDOW_S: Final = 3600.0
 
 
 @attrs.frozen
@@ -85,6 +98,10 @@ class Context:
     concurrency: ConcurrencyLimiter
     #: Whether a runner for agents was started; None where it is a child, which is started when it is needed.
     runner: RunnerPresence | None = None
+    #: What reads descriptions of applications; None where none may connect by OAuth.
+    client_documents: ClientDocuments | None = None
+    #: Registrations of applications, by place.
+    registrations: Limit = attrs.field(factory=lambda: Limit(REGISTRATIONS, REGISTRATIONS_WINDOW_S))
 
 
 @attrs.frozen

@@ -139,6 +139,12 @@ class Surroundings:
         return any(ip in network for network in self.proxies)
 
 
+def public_address(landing: str, base_path: str, headers: Mapping[str, str], client: Client) -> str:
+    """How whoever made a request reaches the service, without a slash at its end."""
+    scheme = "https" if client.secure else client.scheme
+    return (landing or f"{scheme}://{headers.get('host', 'localhost')}{base_path}").rstrip("/")
+
+
 def _is_localhost(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 

@@ -10,7 +10,7 @@ Secrets: neither arguments nor answers are logged; they hold payloads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import attrs
@@ -46,9 +46,9 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.storage import Outage, StoreRefused
-from protocol.tokens import Scope
+from protocol.tokens import MCP_PURPOSE, OAUTH_PURPOSE, Scope
 from svc.front.auth.bearer import authorize
-from svc.front.auth.client import Surroundings
+from svc.front.auth.client import Client, Surroundings, public_address
 from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp.given import ToolError
 from svc.front.mcp.reads import Reads
@@ -61,6 +61,8 @@ log = logging.getLogger(__name__)
 PROTOCOL_VERSION: Final = "2025-06-18"
 #: What may stand in `MCP-Protocol-Version`. A later one is 400, and its clients fall back to `initialize`.
 KNOWN_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", PROTOCOL_VERSION, "2025-11-25"})
+#: Where applications learn how to be let in (`svc.front.oauth`).
+RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource/mcp"
 SERVER_INFO: Final = {"name": "svc-mcp", "version": "0.1.0"}
 MAX_BODY_BYTES: Final = 1024 * 1024
 BODY_TIMEOUT_S: Final = 60.0
@@ -74,9 +76,11 @@ LEAST_ROOM_BYTES: Final = MIB // 2
 
 _SCOPES: Final[tuple[Scope, ...]] = ("admin",)
 #: Keys that a run of an agent holds open this door too, and of it the run's tools.
-_PURPOSES: Final = frozenset(PURPOSES.values())
+_RUNS: Final = frozenset(PURPOSES.values())
+#: Those that are good for this door alone open all of it.
+_PURPOSES: Final = _RUNS | {MCP_PURPOSE, OAUTH_PURPOSE}
 _JSON: Final = b"application/json"
-_CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="svc-mcp"')
+_CHALLENGE: Final = b'Bearer realm="svc-mcp"'
 
 
 @attrs.frozen
@@ -97,6 +101,9 @@ class Mcp:
     concurrency: ConcurrencyLimiter
     enabled: bool = True
     surroundings: Surroundings = attrs.field(factory=Surroundings)
+    #: Where people land, blank for wherever they came; whether applications may connect by OAuth.
+    landing: str = ""
+    oauth: bool = False
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -132,7 +139,7 @@ class Mcp:
             self.keys, headers.get("authorization"), _SCOPES, MCP_SCOPE, purposes=_PURPOSES
         )
         if isinstance(grant, Refusal):
-            return _credential(grant)
+            return self._credential(grant, headers, client)
         raw = await _read(headers, body)
         if isinstance(raw, Refusal):
             return raw
@@ -148,6 +155,20 @@ class Mcp:
             return _Reply(200, b"[" + b",".join(answers) + b"]") if answers else _Reply(204)
         answer = await self._one(grant, messages, ROOM_BYTES, Opening())
         return _Reply(204) if answer is None else _Reply(200, answer)
+
+    def _credential(self, refusal: Refusal, headers: Mapping[str, str], client: Client) -> _Reply | Refusal:
+        match refusal.status:
+            case 401:
+                challenge = _CHALLENGE
+                if self.oauth:
+                    address = public_address(self.landing, self.surroundings.base_path, headers, client)
+                    where = f', resource_metadata="{address}{RESOURCE_METADATA}"'
+                    challenge += where.encode("latin1")
+                return _error(401, "unauthorized", (b"www-authenticate", challenge))
+            case 403:
+                return _error(403, refusal.message)
+            case _:
+                return refusal
 
     async def _batch(self, grant: Grant, messages: list[Message]) -> list[bytes]:
         """The responses to the messages of a batch, one after the other, within one room and one time."""
@@ -201,7 +222,7 @@ class Mcp:
                 if isinstance(params, dict) and params.get("cursor"):
                     return Fault(INVALID_PARAMS, "there is one page of tools and no cursor to it")
                 tools = self._catalogue
-                return tools.listed if grant.purpose is None else tools.listed_to_runs
+                return tools.listed_to_runs if grant.purpose in _RUNS else tools.listed
             case "tools/call":
                 return await self._call(grant, params, room_bytes, opening)
             case other:
@@ -240,7 +261,7 @@ class Mcp:
 
     def _offered(self, grant: Grant) -> Collection[str]:
         """The names of the tools on offer: to the key of a run, those that read what was traced."""
-        return self._catalogue.tools if grant.purpose is None else RUN_TOOLS
+        return RUN_TOOLS if grant.purpose in _RUNS else self._catalogue.tools
 
     async def _run(
         self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int, opening: Opening
@@ -274,16 +295,6 @@ def _initializes(messages: Message | list[Message]) -> bool:
     """Whether the version is negotiated here, so that a header cannot name it yet."""
     batch = messages if isinstance(messages, list) else [messages]
     return any(isinstance(message, Request) and message.method == "initialize" for message in batch)
-
-
-def _credential(refusal: Refusal) -> _Reply | Refusal:
-    match refusal.status:
-        case 401:
-            return _error(401, "unauthorized", _CHALLENGE)
-        case 403:
-            return _error(403, refusal.message)
-        case _:
-            return refusal
 
 
 def _error(status: int, message: str, *headers: tuple[bytes, bytes]) -> _Reply:

@@ -36,6 +36,7 @@ from svc.store.accounts.admission import (
 from svc.store.accounts.admission import account as as_account
 from svc.store.accounts.audit import record
 from svc.store.accounts.logins import end_all
+from svc.store.accounts.oauth_ends import end_grants
 from svc.store.accounts.projects import Org, the_org
 from svc.store.postgres.database import Connection, Database
 
@@ -148,6 +149,7 @@ class AccountStore:
             if row is None:
                 return await admit(connection, *verified, ByIdentity(*sso))
             account = as_account(row)
+            await end_grants(connection, account.id, verified[1])
             await record(
                 connection,
                 "account.link",
@@ -178,7 +180,10 @@ class AccountStore:
         return await self.set_password(account_id, new, actor=account.email_key, keep=keep)
 
     async def set_password(self, account_id: UUID, new: str, *, actor: str, keep: UUID | None = None) -> int:
-        """Set a password. Ends all sessions but `keep`; returns how many."""
+        """Set a password. Ends all sessions but `keep`, and all grants of applications.
+
+        Returns how many sessions ended.
+        """
         password_hash = await self._in_turn(_hash, new, self.cost)
 
         async def work(connection: Connection) -> int:
@@ -186,6 +191,7 @@ class AccountStore:
                 "update account set password_hash = $2 where id = $1", account_id, password_hash
             )
             sessions = await end_all(connection, account_id, but=keep)
+            await end_grants(connection, account_id, actor)
             await record(
                 connection,
                 "account.password",

@@ -27,6 +27,8 @@ Action = Literal[
     "key.create",
     "key.rotate",
     "key.revoke",
+    "oauth.allow",
+    "oauth.end",
     "project.create",
     "project.update",
     "project.delete",

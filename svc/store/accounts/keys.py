@@ -20,7 +20,7 @@ import bcrypt
 import trio
 
 from protocol.storage import Eviction, KeyRecord, Outage
-from protocol.tokens import FEEDBACK_PURPOSE, Scope, lookup_prefix, new_token
+from protocol.tokens import FEEDBACK_PURPOSE, MCP_PURPOSE, OAUTH_PURPOSE, Scope, lookup_prefix, new_token
 from svc.store.accounts.audit import SYSTEM, Action, record
 from svc.store.postgres.database import Connection, Database
 
@@ -85,7 +85,8 @@ def matches(token: str, secret_hash: bytes) -> bool:
     return bcrypt.checkpw(token.encode(), secret_hash)
 
 
-def _hash(token: str) -> bytes:
+def secret_hash_of(token: str) -> bytes:
+    """The stored form of a token. As slow as `matches`."""
     return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_COST))
 
 
@@ -93,7 +94,7 @@ _SHOWN: Final = (
     "id::text, name, scope, token_prefix, created_at, last_used_at, revoked_at, minted_by, purpose"
 )
 # Those that people make and see. A key with another purpose is a run's, made and revoked by the service.
-_PEOPLES: Final = f"(purpose is null or purpose = '{FEEDBACK_PURPOSE}')"
+_PEOPLES: Final = f"(purpose is null or purpose in ('{FEEDBACK_PURPOSE}', '{MCP_PURPOSE}'))"
 
 
 @attrs.define(eq=False)
@@ -118,10 +119,10 @@ class PostgresKeyStore:
     ) -> Minted:
         """A new key. `name` must not be blank.
 
-        One with a `purpose` opens nothing else. But for a key for feedback it has an end and is not listed.
+        One with a `purpose` opens nothing else; unless people make such keys, it has an end and is unlisted.
         """
         token = new_token(scope)
-        secret_hash = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
+        secret_hash = await trio.to_thread.run_sync(secret_hash_of, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key:
             # The new key; its secret as a hash only.
@@ -163,7 +164,7 @@ class PostgresKeyStore:
         if previous is None:
             return NoSuchKey()
         token = new_token(previous.scope)
-        secret_hash = await trio.to_thread.run_sync(_hash, token, limiter=self.hashers)
+        secret_hash = await trio.to_thread.run_sync(secret_hash_of, token, limiter=self.hashers)
 
         async def work(connection: Connection) -> Key | None:
             # The new secret, unless the key was revoked meanwhile. Who rotates sees the plaintext; behind
@@ -230,14 +231,15 @@ class PostgresKeyStore:
     async def sweep(self) -> int:
         """Revoke the keys with a purpose whose time is over, and forget those that were over for a week.
 
-        Returns how many were revoked.
+        Returns how many were revoked. Access tokens end every hour: the audit has their grants.
         """
 
         async def work(connection: Connection) -> int:
             # Those whose holder never came to revoke them.
             rows = await connection.fetch(
-                "update api_key set revoked_at = now() where purpose is not null and revoked_at is null"
-                f" and expires_at <= now() returning project_id, {_SHOWN}"
+                "update api_key set revoked_at = now() where purpose <> $1 and revoked_at is null"
+                f" and expires_at <= now() returning project_id, {_SHOWN}",
+                OAUTH_PURPOSE,
             )
             for row in rows:
                 key = _key({name: value for name, value in row.items() if name != "project_id"})

@@ -14,11 +14,12 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import Role, may_grant
+from svc.domain.access import Role, may, may_grant
 from svc.store.accounts.admission import looks_alike
 from svc.store.accounts.audit import record
 from svc.store.accounts.invitations import INVITATION_DAYS, drop_pending, new_secret
 from svc.store.accounts.keys import KeyOfSomebody, minted, revoke_all
+from svc.store.accounts.oauth_ends import end_grants
 from svc.store.postgres.database import Connection, Database
 
 
@@ -143,6 +144,9 @@ class MemberStore:
                 account_id,
                 role,
             )
+            if not may(role, "ORG_MANAGE"):
+                # Whoever may make no key lets no application in either.
+                await end_grants(connection, account_id, by.label, org_id=self.org_id)
             await self._record(
                 connection, "member.update", by, account_id, {"before": member.role, "after": role}
             )
@@ -171,6 +175,7 @@ class MemberStore:
             await connection.execute(
                 "delete from membership where org_id = $1 and account_id = $2", self.org_id, account_id
             )
+            await end_grants(connection, account_id, by.label, org_id=self.org_id)
             removal = await self._keys_of(connection, member, by, revoke=revoke_keys)
             await self._record(
                 connection,

@@ -11,7 +11,7 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.keys import KeyNew, PageQuery
-from protocol.tokens import FEEDBACK_PURPOSE
+from protocol.tokens import FEEDBACK_PURPOSE, MCP_PURPOSE
 from svc.front.api import keys
 from svc.web import key_forms
 from svc.web.forms import asked
@@ -24,8 +24,12 @@ SCOPES: Final = (
     ("write", "sends traces", "for exporters"),
     ("query", "asks the query API", "for dashboards and scripts"),
     ("feedback", "gives feedback, nothing else", "for web pages: whoever reads it can do no more"),
-    ("admin", "all of it, and MCP", "for agents: an MCP token"),
+    ("mcp", "reads over MCP, nothing else", "for agents and editors: an MCP token"),
+    ("admin", "all of it, and MCP", "for programs that send and ask"),
 )
+
+#: Which scope a key has that is good for one thing alone.
+_SCOPE_OF_PURPOSE: Final = {FEEDBACK_PURPOSE: "write", MCP_PURPOSE: "admin"}
 
 
 class KeyForm(msgspec.Struct):
@@ -61,11 +65,11 @@ async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal 
 
 async def mint(visit: Visit) -> Html:
     """Make a key."""
-    is_feedback = visit.form.scope == FEEDBACK_PURPOSE
+    scope = _SCOPE_OF_PURPOSE.get(visit.form.scope)
     fields = {
         "name": visit.form.name,
-        "scope": "write" if is_feedback else visit.form.scope,
-        "only": FEEDBACK_PURPOSE if is_feedback else None,
+        "scope": scope or visit.form.scope,
+        "only": visit.form.scope if scope else None,
     }
     return await key_forms.made(visit, _page, keys.post_key, KeyNew, fields)
 

@@ -1,6 +1,7 @@
 """Settings: MCP tokens, and the lines that connect an agent with one.
 
-The tokens are keys of the scope admin; they are made and revoked by the handlers of the REST API.
+Those that are made here open `/mcp` and nothing else; keys of the scope admin are listed too, since they do
+as well. Both are made and revoked by the handlers of the REST API.
 
 Secrets: a plaintext stands in the answer to its making, which nobody stores, and nowhere else.
 """
@@ -13,7 +14,11 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.keys import TokenNew
+from protocol.storage import Eviction
+from protocol.tokens import MCP_PURPOSE
+from svc.domain.oauth import redirect_host
 from svc.front.api import keys
+from svc.store.accounts.oauth import OAuthStore
 from svc.web import key_forms
 from svc.web.key_forms import KeyId
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
@@ -72,6 +77,11 @@ async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal 
         "lines": lines(url, plaintext or PLACEHOLDER),
         "url": url,
         "manages": visit.manages,
+        "connects": visit.means.client_documents is not None,
+        "connected": [
+            (grant, redirect_host(grant.redirect_uri))
+            for grant in await OAuthStore(visit.means.database).grants(visit.project.id)
+        ],
     }
     status = refusal.status if refusal else 200
     modules = ("tabs", "copy")
@@ -80,12 +90,23 @@ async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal 
 
 async def issue(visit: Visit) -> Html:
     """Make a token: it stands in the lines, this once."""
-    return await key_forms.made(visit, _page, keys.post_token, TokenNew, {"name": visit.form.name})
+    fields = {"name": visit.form.name, "only": MCP_PURPOSE}
+    return await key_forms.made(visit, _page, keys.post_token, TokenNew, fields)
 
 
 async def revoke(visit: Visit) -> Html | Go:
     """Revoke a token."""
     return await key_forms.revoked(visit, _page, keys.revoke_token, "/settings/mcp")
+
+
+async def disconnect(visit: Visit) -> Go:
+    """End what an application was let do; one that is over already stays so."""
+    grant_end = await OAuthStore(visit.means.database).end(
+        visit.project.id, visit.form.id, actor=visit.call.caller.label
+    )
+    for key_id in () if grant_end is None else grant_end.key_ids:
+        visit.means.keys.evict(Eviction(key_id=key_id))
+    return Go(visit.base + "/settings/mcp")
 
 
 _MCP: Final = PROJECT + "/settings/mcp"
@@ -94,4 +115,5 @@ PAGES: Final = (
     PageRoute("GET", _MCP, "ORG_VIEW", page),
     PageRoute("POST", _MCP, "ORG_MANAGE", issue, form=TokenForm),
     PageRoute("POST", _MCP + "/revoke", "ORG_MANAGE", revoke, form=KeyId),
+    PageRoute("POST", _MCP + "/disconnect", "ORG_MANAGE", disconnect, form=KeyId),
 )

@@ -39,7 +39,8 @@ def test_without_a_living_key_the_endpoint_says_unauthorized(service: Service, t
     response = mcp(service, envelope("ping"), key=token)
     assert error(response, 401) == (-32600, "unauthorized")
     assert response.json()["id"] is None
-    assert response.headers["www-authenticate"] == 'Bearer realm="svc-mcp"'
+    where = f"{service.url}/.well-known/oauth-protected-resource/mcp"
+    assert response.headers["www-authenticate"] == f'Bearer realm="svc-mcp", resource_metadata="{where}"'
 
 
 def test_cookies_are_ignored(service: Service) -> None:
@@ -57,18 +58,8 @@ def test_a_key_of_another_scope_may_not_use_the_endpoint(service: Service, scope
 # --- HTTP -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/.well-known/oauth-protected-resource",
-        "/.well-known/oauth-protected-resource/mcp",
-        "/.well-known/oauth-authorization-server",
-        "/.well-known/openid-configuration",
-        "/mcp/",
-        "/mcp/sse",
-    ],
-)
-def test_nothing_invites_a_client_to_sign_in(service: Service, path: str) -> None:
+@pytest.mark.parametrize("path", ["/mcp/", "/mcp/sse", "/.well-known/oauth-protected-resource/other"])
+def test_nothing_else_invites_a_client_to_sign_in(service: Service, path: str) -> None:
     response = client(service).get(path)
     assert (response.status_code, response.headers["content-type"]) == (404, "application/json")
 

@@ -166,7 +166,7 @@ async def test_no_more_secrets_are_hashed_at_once_than_the_service_lends_hashers
         at_work -= 1
         return b"hash"
 
-    monkeypatch.setattr("svc.store.accounts.keys._hash", hash_slowly)
+    monkeypatch.setattr("svc.store.accounts.keys.secret_hash_of", hash_slowly)
 
     async def mint() -> None:
         await keys.create(project.id, "n", "write", actor="tests")
