@@ -201,15 +201,19 @@ class OAuthStore:
     async def end(self, project_id: int, grant_id: str, *, actor: str) -> EndedGrant | None:
         """End a grant of a project."""
         try:
-            wanted = UUID(grant_id)
+            sought_id = UUID(grant_id)
         except ValueError:
             return None
 
         async def work(connection: Connection) -> EndedGrant | None:
-            known = await connection.fetchval(
-                "select id from oauth_grant where id = $1 and project_id = $2", wanted, project_id
+            living_id = await connection.fetchval(
+                "select id from oauth_grant where id = $1 and project_id = $2", sought_id, project_id
             )
-            return None if known is None else EndedGrant(project_id, await end_in(connection, [known], actor))
+            return (
+                None
+                if living_id is None
+                else EndedGrant(project_id, await end_in(connection, [living_id], actor))
+            )
 
         return await self.database.run(work)
 
