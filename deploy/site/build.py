@@ -40,6 +40,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         "Use",
         (
             ("deploy/asking.md", "asking", "Querying"),
+            ("deploy/assistants.md", "assistants", "Assistants"),
             ("deploy/detecting.md", "detecting", "Detection"),
             ("deploy/alerts.md", "alerts", "Alerts"),
             ("deploy/agents.md", "agents", "Agents"),

@@ -468,8 +468,8 @@ class Settings:
     mcp_oauth: bool = setting(
         "SVC_MCP_OAUTH",
         BOOLEAN,
-        "true",
-        "Whether assistants may connect to MCP by OAuth, once somebody allowed it; false leaves keys.",
+        "false",
+        "Assistants may connect to MCP by OAuth, once somebody allowed it; without it by keys alone.",
     )
     auth_passwords: bool = setting(
         "SVC_AUTH_PASSWORDS",

@@ -49,7 +49,7 @@ class Documents:
 
 @pytest.fixture
 async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as started:
+    async with replica(store, SVC_MCP_OAUTH="true") as started:
         yield started
 
 
@@ -460,7 +460,7 @@ async def test_a_request_for_tokens_that_says_too_little_or_too_much_is_refused(
 
 async def test_an_application_may_be_described_at_its_address(store: Database) -> None:
     documents, url = Documents(), "https://app.example/oauth/client.json"
-    async with replica(store, documents=documents) as here:
+    async with replica(store, documents=documents, SVC_MCP_OAUTH="true") as here:
         owner = await signed_in(here)
         good = {"client_id": url, "client_name": "App", "redirect_uris": [CALLBACK]}
         documents.published[url] = good
@@ -486,7 +486,7 @@ async def test_an_application_may_be_described_at_its_address(store: Database) -
 
 
 async def test_without_oauth_nothing_invites_an_application_to_sign_in(store: Database) -> None:
-    async with replica(store, SVC_MCP_OAUTH="false") as here:
+    async with replica(store) as here:
         owner = await signed_in(here)
         browser = here.browser(origin=None)
         for path in (

@@ -8,7 +8,7 @@ export function start(root) {
 
 /** @param {SVGElement} chart */
 function walk(chart) {
-  const bars = /** @type {SVGAElement[]} */ ([...chart.querySelectorAll("a")]);
+  const bars = /** @type {SVGAElement[]} */ ([...chart.querySelectorAll("[href]")]);
   chart.addEventListener("keydown", (event) => {
     const here = bars.findIndex((bar) => bar === document.activeElement);
     const place = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: bars.length - 1 }[event.key];
