@@ -45,8 +45,8 @@ from svc.store.retention.sweep import read_override
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.importing import PostgresImportStore
 from svc.store.spans.masking import MaskingStore
-from svc.wiring.keeping import default_terms
 from svc.wiring.spools import ingest_limits
+from svc.wiring.terms import default_terms
 
 #: An import adds some tens of MiB in so long.
 LOOK_S: Final = 2.0

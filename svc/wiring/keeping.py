@@ -16,7 +16,6 @@ from actors.sweeper import RetentionSweeper, SweepTally
 from protocol.release import release
 from svc.config.table import Settings
 from svc.domain.heartbeat import Build, message
-from svc.domain.retention import Terms
 from svc.outside.heartbeat import HeartbeatHost
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
@@ -24,13 +23,9 @@ from svc.store.replicas.leases import PostgresLeaseStore
 from svc.store.retention.census import CensusStore
 from svc.store.retention.sweep import RetentionStore
 from svc.wiring.erasing import eraser_loop
+from svc.wiring.terms import default_terms
 
 Loop = tuple[Callable[[], Actor], Vitals]
-
-
-def default_terms(settings: Settings) -> Terms:
-    """The install's terms of retention."""
-    return Terms(settings.trace_ttl_days, settings.detection_ttl_days)
 
 
 #: What one copy alone does.

@@ -106,6 +106,20 @@ def _of_moving(settings: Settings) -> list[Outbound]:
     ]
 
 
+def _of_people(settings: Settings) -> list[Outbound]:
+    """Where whoever connects an assistant lets it lead."""
+    return [
+        Outbound(
+            "descriptions of assistants",
+            "the addresses by which they name themselves" if settings.mcp_oauth else "none",
+            "when somebody is asked to let one read; only public addresses"
+            if settings.mcp_oauth
+            else "SVC_MCP_OAUTH is not set",
+            ("svc/outside/client_documents.py",),
+        ),
+    ]
+
+
 def _of_alerts(settings: Settings) -> list[Outbound]:
     """Where alerts lead."""
     near = " ".join(str(network) for network in alert_networks(settings))
@@ -173,6 +187,7 @@ def outbound(settings: Settings) -> list[Outbound]:
             ("svc/outside/encoder.py", "svc/detecting/encoded.py"),
         ),
         *_of_agents(settings),
+        *_of_people(settings),
         *_of_alerts(settings),
         Outbound(
             "integrations",

@@ -39,7 +39,7 @@ from svc.store.postgres.database import Database
 from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.detecting import installed
 from svc.wiring.invitations import SmtpInvitationMail
-from svc.wiring.keeping import default_terms
+from svc.wiring.terms import default_terms
 
 
 def means(

@@ -313,14 +313,14 @@ def test_a_followed_list_shows_what_arrives_and_another_one_counts_it(opened: Op
         chosen = page.locator("tr.at").get_attribute("data-id")
         send("came later")
         page.get_by_text(re.compile("^1 new$")).wait_for()
-        assert page.get_by_role("cell", name="came later").count() == 0
+        assert page.get_by_role("cell", name="came later", exact=True).count() == 0
         page.keyboard.press(".")
-        page.get_by_role("cell", name="came later").wait_for()
+        page.get_by_role("cell", name="came later", exact=True).wait_for()
         assert page.locator("tr.at").get_attribute("data-id") == chosen
         page.get_by_role("button", name="Follow").click()
         page.wait_for_url("**follow=1")
         send("came last")
-        page.get_by_role("cell", name="came last").wait_for()
+        page.get_by_role("cell", name="came last", exact=True).wait_for()
         page.reload()
         assert page.get_by_role("button", name="Follow").get_attribute("aria-pressed") == "true"
 

@@ -94,7 +94,13 @@ async def test_new_kinds_wait_for_no_judge_that_is_held_up_and_are_told_once_it_
 
 @pytest.mark.parametrize(
     ("hour", "days", "kind"),
-    [(6, 2.5, "QuotaExceeded"), (15, 2.5, "QuotaExceeded"), (6, 4.0, "Refused"), (15, 6.0, "QuotaExceeded")],
+    [
+        (6, 2.5, "QuotaExceeded"),
+        (6, 4.0, "Refused"),
+        # Half a minute each.
+        pytest.param(15, 2.5, "QuotaExceeded", marks=pytest.mark.release),
+        pytest.param(15, 6.0, "QuotaExceeded", marks=pytest.mark.release),
+    ],
 )
 async def test_outages_less_than_a_week_apart_are_one_case_however_they_are_judged(
     store: Database, hour: int, days: float, kind: str

@@ -48,7 +48,7 @@ def setting(**settings: str) -> Prepare:
         ),
         pytest.param(a_file_as("secrets"), "/secrets is a file", "set SVC_DATA_DIR", id="secrets a file"),
         pytest.param(a_file_as(), "SVC_DATA_DIR", "folder", id="data a file"),
-        pytest.param(setting(SVC_HTTP_BIND="192.0.2.1:8000"), "SVC_HTTP_BIND", "Set", id="address"),
+        pytest.param(setting(SVC_HTTP_BIND="192.0.2.1:8471"), "SVC_HTTP_BIND", "Set", id="address"),
         pytest.param(setting(SVC_HTTP_BIND="nobody.invalid:80"), "SVC_HTTP_BIND", "name", id="name"),
         pytest.param(setting(SVC_PRICES_FILE="/nowhere.toml"), "SVC_PRICES_FILE", "unset", id="prices"),
         pytest.param(setting(SVC_INGEST_DRAINERS="many"), "SVC_INGEST_DRAINERS", "expected", id="number"),

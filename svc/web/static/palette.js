@@ -33,7 +33,7 @@ export function start(root) {
     const named = (/** @type {Entry} */ entry) => entry.label.toLowerCase().includes(wanted.toLowerCase());
     // Settings are many: they show once something is typed.
     const more = wanted ? entries("[data-settings] a") : [];
-    shown = [...entries("#menu a[href], [data-action], [data-verb]"), ...views, ...more].filter(named).slice(0, 12);
+    shown = [...entries("#menu a[href], [data-action], [data-verb]"), ...views, ...more].filter(named).slice(0, 16);
     const hint = leadsTo(wanted);
     if (hint) shown.push({ label: wanted.length > 80 ? `${wanted.slice(0, 79)}…` : wanted, hint, go: () => input.form?.requestSubmit() });
     at = 0;

@@ -134,7 +134,7 @@ async def test_an_older_cluster_is_brought_over_after_two_ends_midway_and_kept_u
         assert (await fetch(store.database, "select count(*) as n from span"))[0]["n"] == SPANS + 1
     done = await trio.run_process(
         [TRACE_SVC, "upgrade", "--finish"],
-        env={**os.environ, "SVC_DATA_DIR": str(old)},
+        env={**os.environ, "SVC_DATA_DIR": str(old), "SVC_HTTP_BIND": "127.0.0.1:8471"},
         capture_stdout=True,
     )
     assert re.fullmatch(
