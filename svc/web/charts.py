@@ -122,7 +122,7 @@ def chart(
     if (metric or "").startswith("p95"):
         steps = [attrs.evolve(step, value=step.upper) for step in steps]
     most = max([step.value or 0.0 for step in steps] + [usual or 0.0]) or 1.0
-    top = _round_up(most)
+    top = round_up(most)
     scale = (HEIGHT - _HEAD) / top
     bars = [
         ChartBar(
@@ -166,10 +166,10 @@ def _label(unit: str, metric: str | None) -> str:
             return f"95th percentile of {size}" if (metric or "").startswith("p95") else f"median of {size}"
 
 
-def _round_up(value: float) -> float:
-    """The next round number: 1, 2, 2.5, 4, 5 or 8 of a power of ten."""
+def round_up(value: float, tops: Sequence[float] = (1, 2, 2.5, 4, 5, 8, 10)) -> float:
+    """The next round number: one of `tops` of a power of ten."""
     power = 10.0 ** floor(log10(value))
-    return next(power * step for step in (1, 2, 2.5, 4, 5, 8, 10) if power * step >= value * 0.999)
+    return next(power * top for top in tops if power * top >= value * 0.999)
 
 
 @attrs.frozen

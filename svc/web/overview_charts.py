@@ -1,6 +1,6 @@
 """Charts of Overview: series by step to places in a drawing, with the same figures as a table.
 
-Pure; the template writes the places as SVG of `WIDTH` by `HEIGHT`. A step without data is a gap. What a bar
+Pure; the template writes the places as SVG of 376 by `HEIGHT`. A step without data is a gap. What a bar
 says stands in its title and in the table too.
 """
 
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from math import floor, log10
 from typing import Final, Literal
 
 import attrs
 
 from svc.web import words
+from svc.web.charts import round_up
 from svc.web.overview_period import DayRange
 
-WIDTH: Final = 376
 HEIGHT: Final = 144
 #: The room of the drawing itself.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 374, 14, 124
+#: Ends of an axis that read well in halves.
+TOPS: Final = (1, 2, 4, 6, 8, 10)
 #: Labels under the axis, at most.
 _LABELS: Final = 7
 
@@ -58,21 +59,28 @@ class StepBar:
 
 
 @attrs.frozen
-class OverviewChart:
-    """A chart: its key in addresses, title, value, what is title beside it, and everything that is drawn.
-
-    `lines` are points of polylines with their tones; the second and further ones are dashed.
-    """
+class ChartHead:
+    """What stands above a chart: its key in addresses, title, value, and what is said beside it."""
 
     key: str
     title: str
     value: str
     beside: str
+
+
+@attrs.frozen
+class OverviewChart:
+    """A chart: its head, and everything that is drawn.
+
+    `lines` are points of polylines with their tones; the second and further ones are dashed.
+    """
+
+    head: ChartHead
     series: Sequence[ChartSeries]
     steps: Sequence[StepBar]
     lines: Sequence[tuple[str, Tone]]
     ticks: Sequence[tuple[float, str]]
-    labels: Sequence[tuple[float, str, str]]
+    labels: Sequence[tuple[float, str]]
     write: Callable[[float | None], str]
     #: Why it cannot be drawn; empty when it can.
     missing: str = ""
@@ -93,19 +101,13 @@ class ChartMaker:
     address: Callable[[datetime, datetime], str]
 
     def bars(
-        self,
-        key: str,
-        title: str,
-        value: str,
-        beside: str,
-        series: Sequence[ChartSeries],
-        write: Callable[[float | None], str],
+        self, head: ChartHead, series: Sequence[ChartSeries], write: Callable[[float | None], str]
     ) -> OverviewChart:
         """Bars of which the series are the parts, the first at the bottom."""
         totals = [
             sum(line.values[number] or 0.0 for line in series) for number in range(len(self.period.starts))
         ]
-        top = round_up(max(totals, default=0.0) or 1.0)
+        top = round_up(max(totals, default=0.0) or 1.0, TOPS)
         scale = (_BOTTOM - _TOP) / top
         steps = []
         for number, step in enumerate(self._steps(series, write)):
@@ -118,21 +120,14 @@ class ChartMaker:
                     y -= height
                     parts.append(BarPart(max(y, _TOP - 1.0), height, line.tone))
             steps.append(attrs.evolve(step, parts=parts))
-        return OverviewChart(
-            key, title, value, beside, series, steps, (), _ticks(top, write), self._labels(), write
-        )
+        return OverviewChart(head, series, steps, (), _ticks(top, write), self._labels(), write)
 
     def lines(
-        self,
-        key: str,
-        title: str,
-        value: str,
-        beside: str,
-        series: Sequence[ChartSeries],
-        write: Callable[[float | None], str],
+        self, head: ChartHead, series: Sequence[ChartSeries], write: Callable[[float | None], str]
     ) -> OverviewChart:
         """A line for each series; steps without a value interrupt it."""
-        top = round_up(max((value for line in series for value in line.values if value), default=0.0) or 1.0)
+        figures = (value for line in series for value in line.values if value)
+        top = round_up(max(figures, default=1.0), TOPS)
         scale = (_BOTTOM - _TOP) / top
         steps = self._steps(series, write)
         lines: list[tuple[str, Tone]] = []
@@ -146,9 +141,7 @@ class ChartMaker:
                     continue
                 run.append(f"{step.x + step.width / 2:.1f},{_BOTTOM - figure * scale:.1f}")
             lines += _line(run, line.tone)
-        return OverviewChart(
-            key, title, value, beside, series, steps, lines, _ticks(top, write), self._labels(), write
-        )
+        return OverviewChart(head, series, steps, lines, _ticks(top, write), self._labels(), write)
 
     def _steps(self, series: Sequence[ChartSeries], write: Callable[[float | None], str]) -> list[StepBar]:
         starts, period = self.period.starts, self.period
@@ -174,8 +167,8 @@ class ChartMaker:
             )
         return steps
 
-    def _labels(self) -> list[tuple[float, str, str]]:
-        """Where a moment is written under the axis, what, and which end of the text stands there."""
+    def _labels(self) -> list[tuple[float, str]]:
+        """Where a moment is written under the axis, and what."""
         starts = self.period.starts
         width = (_RIGHT - _LEFT) / len(starts)
         hourly = self.period.high - self.period.low <= timedelta(days=2)
@@ -189,17 +182,10 @@ class ChartMaker:
             (
                 _LEFT + number * width,
                 f"{starts[number]:%H:%M}" if hourly else f"{starts[number]:%a} {starts[number].day}",
-                "start",
             )
             for number in places[::stride]
             if _LEFT + number * width < _RIGHT - 34
         ]
-
-
-def round_up(value: float) -> float:
-    """The next number that reads well in halves: 1, 2, 4, 6, 8 or 10 of a power of ten."""
-    power = 10.0 ** floor(log10(value))
-    return next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= value * 0.999)
 
 
 def _line(points: Sequence[str], tone: Tone) -> list[tuple[str, Tone]]:

@@ -110,16 +110,18 @@ class OverviewReads:
     filters: Mapping[str, Any]
     trace_filter: TraceFilter
 
-    async def of(self, period: DayRange, dimension: Dimension) -> Overview:
-        """Everything. Raises `Refused` for an attribute that is no field."""
+    async def of(self, period: DayRange, dimension: Dimension, *, by_value: bool = True) -> Overview:
+        """Everything, the rows where `by_value`. Raises `Refused` for an attribute that is no field."""
         overview = Overview()
         with trio.move_on_after(TIMEOUT_S) as patience:
             overview.traces = await self._traces(period)
             overview.traces_before = await self._traces(period.before)
             await self._series(period, dimension, overview)
-            overview.rows = await self._rows(period, dimension)
+            if by_value:
+                overview.rows = await self._rows(period, dimension)
+                rows_before = await self._rows(period.before, dimension)
+                overview.rows_before = {row.value: row for row in rows_before}
             overview.calls = await self._sums(period, dimension)
-            overview.rows_before = {row.value: row for row in await self._rows(period.before, dimension)}
             overview.calls_before = await self._sums(period.before, dimension)
         overview.slow = patience.cancelled_caught or overview.traces is None
         return overview

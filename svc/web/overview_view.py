@@ -12,7 +12,7 @@ import attrs
 from svc.domain.quantities import compact, typed
 from svc.store.reads.trace_drawing import TraceBucket, TraceHistogram
 from svc.web import words
-from svc.web.overview_charts import ChartMaker, ChartSeries, OverviewChart, Tone
+from svc.web.overview_charts import ChartHead, ChartMaker, ChartSeries, OverviewChart, Tone
 from svc.web.overview_period import DayRange
 from svc.web.overview_reads import CallSums, Dimension, Overview, Steps, together
 from svc.web.vital_changes import ENOUGH, VitalChange
@@ -96,15 +96,15 @@ def _of_traces(
     fine = [None if n is None or f is None else n - f for n, f in zip(counts, failures, strict=True)]
     count, past = _count(drawn), _count(drawn_before)
     failed, past_failed = _failed(drawn), _failed(drawn_before)
+    was = f"was {words.percent(past_failed / past)}" if min(count, past) >= ENOUGH else ""
     return (
         maker.bars(
-            *("traces", "Traces", words.count(count), changed(count, past, count, past).text),
+            ChartHead("traces", "Traces", words.count(count), changed(count, past, count, past).text),
             [ChartSeries("failed", "bad", failures), ChartSeries("ok", "edge", fine)],
             _whole,
         ),
         failing.bars(
-            *("failed", "Failed traces", words.percent(failed / count if count else None)),
-            f"was {words.percent(past_failed / past)}" if min(count, past) >= ENOUGH else "",
+            ChartHead("failed", "Failed traces", words.percent(failed / count if count else None), was),
             [
                 ChartSeries("failed", "bad", _shares(failures, counts)),
                 ChartSeries("a step failed", "warn", _shares(inside, counts)),
@@ -118,9 +118,9 @@ def _of_tools(overview: Overview, maker: ChartMaker) -> OverviewChart:
     calls, failed = (
         sum(step or 0.0 for step in steps) for steps in (overview.tool_calls, overview.tool_failures)
     )
+    beside = f"{words.count(round(failed))} of {words.count(round(calls))}" if calls else ""
     return maker.bars(
-        *("tools", "Failed tool calls", words.percent(failed / calls if calls else None)),
-        f"{words.count(round(failed))} of {words.count(round(calls))}" if calls else "",
+        ChartHead("tools", "Failed tool calls", words.percent(failed / calls if calls else None), beside),
         [ChartSeries("share of calls", "bad", _shares(overview.tool_failures, overview.tool_calls))],
         words.percent,
     )
@@ -137,9 +137,9 @@ def _shares(parts: Steps, wholes: Steps) -> Steps:
 def _of_durations(overview: Overview, dimension: Dimension, maker: ChartMaker) -> OverviewChart:
     title = "Model calls, p50" if dimension.has_cost else "Tool calls, p50"
     p95 = overview.calls.p95_ms
+    beside = f"p95 {words.duration(p95)}" if p95 is not None else ""
     return maker.lines(
-        *("durations", title, words.duration(overview.calls.p50_ms)),
-        f"p95 {words.duration(p95)}" if p95 is not None else "",
+        ChartHead("durations", title, words.duration(overview.calls.p50_ms), beside),
         [ChartSeries("p50", "s1", overview.p50), ChartSeries("p95", "s4", overview.p95)],
         words.duration,
     )
@@ -156,8 +156,8 @@ def _of_use(
     of_spend = changed(present.cost, previous.cost, *calls).text
     of_tokens = changed(_tokens(present), _tokens(previous), *calls).text
     charts_of_use = (
-        maker.bars("spend", "Spend", words.money(present.cost), of_spend, spend, words.money),
-        maker.bars("tokens", "Tokens", compact(_tokens(present)), of_tokens, tokens, compact),
+        maker.bars(ChartHead("spend", "Spend", words.money(present.cost), of_spend), spend, words.money),
+        maker.bars(ChartHead("tokens", "Tokens", compact(_tokens(present)), of_tokens), tokens, compact),
     )
     of_money, of_size = (attrs.evolve(chart, missing=missing) for chart in charts_of_use)
     return of_money, of_size

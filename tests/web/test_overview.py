@@ -18,7 +18,8 @@ from svc.domain.quantities import count, percent
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import PostgresTraceStore
-from svc.web.overview_charts import HEIGHT, ChartMaker, ChartSeries, round_up
+from svc.web.charts import round_up
+from svc.web.overview_charts import HEIGHT, TOPS, ChartHead, ChartMaker, ChartSeries
 from svc.web.overview_period import MOST_DAYS, DayRange
 from svc.web.overview_reads import CallSums, together
 from tests.store.spans.test_writing import Clock, one, rows, store_of
@@ -220,13 +221,13 @@ def test_bars_and_lines_stay_within_their_drawing(values: list[float | None]) ->
     moment = datetime(2026, 11, 22, 10, tzinfo=UTC)
     maker = ChartMaker(DayRange.of({"range": "today"}, moment), lambda low, high: "/")
     series = [ChartSeries("a", "s1", values), ChartSeries("b", "s2", values[::-1])]
-    drawn = maker.bars("k", "t", "v", "", series, count)
+    drawn = maker.bars(ChartHead("k", "t", "v", ""), series, count)
     for step in drawn.steps:
         for part in step.parts:
             assert 0 <= part.y <= HEIGHT
             assert part.y + part.height <= 125
     assert len(drawn.rows()) == 10
-    lines = maker.lines("k", "t", "v", "", series, count).lines
+    lines = maker.lines(ChartHead("k", "t", "v", ""), series, count).lines
     for points, _ in lines:
         for point in points.split():
             assert 0 <= float(point.partition(",")[2]) <= HEIGHT
@@ -234,7 +235,7 @@ def test_bars_and_lines_stay_within_their_drawing(values: list[float | None]) ->
 
 @given(st.floats(1e-9, 1e15))
 def test_an_axis_ends_at_the_next_round_number(value: float) -> None:
-    top = round_up(value)
+    top = round_up(value, TOPS)
     assert value * 0.99 <= top <= value * 2.01
 
 

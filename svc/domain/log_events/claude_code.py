@@ -16,9 +16,9 @@ from svc.domain.log_events.event import (
     TokenUsage,
     call_span,
     message_text,
-    prompt_span,
     step_span,
     tool_span,
+    user_prompt,
 )
 from svc.domain.log_events.rules import Rules
 
@@ -39,10 +39,6 @@ _MICROS: Final = 1_000_000
 def _key(event: LogEvent) -> SpanKey | None:
     session, prompt = event.text("session.id"), event.text("prompt.id")
     return None if session is None else SpanKey(AGENT, session, prompt, rooted=prompt is not None)
-
-
-def _prompt(key: SpanKey, event: LogEvent) -> EventSpan:
-    return prompt_span(key, event, root=key.prompt is not None, prompt=event.content("prompt"))
 
 
 def _request(key: SpanKey, event: LogEvent) -> EventSpan:
@@ -113,7 +109,7 @@ RULES: Final = Rules(
     "claude_code",
     _key,
     {
-        "claude_code.user_prompt": _prompt,
+        "claude_code.user_prompt": user_prompt,
         "claude_code.api_request": _request,
         "claude_code.api_error": _error,
         "claude_code.assistant_response": _response,

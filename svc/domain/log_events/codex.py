@@ -20,6 +20,7 @@ from svc.domain.log_events.event import (
     prompt_span,
     step_span,
     tool_span,
+    user_prompt,
 )
 from svc.domain.log_events.rules import Rules
 
@@ -45,10 +46,6 @@ def _key(event: LogEvent) -> SpanKey | None:
 
 def _conversation(key: SpanKey, event: LogEvent) -> EventSpan:
     return prompt_span(key, event, root=True, prompt=None)
-
-
-def _prompt(key: SpanKey, event: LogEvent) -> EventSpan:
-    return prompt_span(key, event, root=key.prompt is not None, prompt=event.content("prompt"))
 
 
 def _request(key: SpanKey, event: LogEvent) -> EventSpan:
@@ -99,7 +96,7 @@ RULES: Final = Rules(
     _key,
     {
         "codex.conversation_starts": _conversation,
-        "codex.user_prompt": _prompt,
+        "codex.user_prompt": user_prompt,
         "codex.api_request": _request,
         "codex.sse_event": _answer,
         "codex.tool_result": _tool,

@@ -153,6 +153,11 @@ def prompt_span(key: SpanKey, event: LogEvent, *, root: bool, prompt: str | None
     )
 
 
+def user_prompt(key: SpanKey, event: LogEvent) -> EventSpan:
+    """A prompt whose text stands in `prompt`, the root where its key names the prompt."""
+    return prompt_span(key, event, root=key.prompt is not None, prompt=event.content("prompt"))
+
+
 def call_span(
     key: SpanKey,
     event: LogEvent,

@@ -16,9 +16,9 @@ from svc.domain.log_events.event import (
     TokenUsage,
     call_span,
     message_text,
-    prompt_span,
     step_span,
     tool_span,
+    user_prompt,
 )
 from svc.domain.log_events.rules import Rules
 
@@ -40,10 +40,6 @@ _TOKENS: Final = frozenset(
 def _key(event: LogEvent) -> SpanKey | None:
     session, prompt = event.text("session.id"), event.text("prompt_id")
     return None if session is None else SpanKey(AGENT, session, prompt, rooted=prompt is not None)
-
-
-def _prompt(key: SpanKey, event: LogEvent) -> EventSpan:
-    return prompt_span(key, event, root=key.prompt is not None, prompt=event.content("prompt"))
 
 
 def _request(key: SpanKey, event: LogEvent) -> EventSpan:
@@ -100,7 +96,7 @@ RULES: Final = Rules(
     "gemini_cli",
     _key,
     {
-        "gemini_cli.user_prompt": _prompt,
+        "gemini_cli.user_prompt": user_prompt,
         "gemini_cli.api_request": _request,
         "gemini_cli.api_response": _response,
         "gemini_cli.api_error": _error,

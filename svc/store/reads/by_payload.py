@@ -22,7 +22,6 @@ from svc.store.reads.payload_looks import (
     MOST_SPANS,
     looked_note,
     saying_traces,
-    traces_saying_any,
 )
 from svc.store.reads.trace_filter import NEWEST_TRACES, HeldValue, TraceFilter, held_by_spans
 from svc.store.spans.payloads import SpanKey
@@ -183,5 +182,5 @@ async def _kept_ids(
             if asked.payload_attributes
             else keys
         )
-        kept_ids -= await traces_saying_any(database, project_id, every, asked.payload_without)
+        kept_ids -= await saying_traces(database, project_id, every, asked.payload_without, enough=any)
     return kept_ids

@@ -43,36 +43,25 @@ async def saying_spans(
     database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
 ) -> list[SpanKey]:
     """Those of these spans that say all of it, in their order."""
-    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
-    return await _looked_into(
-        database, project_id, keys, lambda span: all(says(span, name, value) for name, value in names)
-    )
+    return await _looked_into(database, project_id, keys, _test(wanted, all))
 
 
 async def saying_traces(
-    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
+    database: Database,
+    project_id: int,
+    keys: Sequence[SpanKey],
+    wanted: Wanted,
+    *,
+    enough: Callable[[Iterable[bool]], bool] = all,
 ) -> set[bytes]:
-    """The traces with one of these spans that says all of it."""
-    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
-    saying = await _looked_into(
-        *(database, project_id, keys),
-        lambda span: all(says(span, name, value) for name, value in names),
-        by_trace=True,
-    )
+    """The traces with one of these spans that says `all` of it, or `any`."""
+    saying = await _looked_into(database, project_id, keys, _test(wanted, enough), by_trace=True)
     return {key[0] for key in saying}
 
 
-async def traces_saying_any(
-    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
-) -> set[bytes]:
-    """The traces with one of these spans that says any of it."""
+def _test(wanted: Wanted, enough: Callable[[Iterable[bool]], bool]) -> Callable[[WireSpan], bool]:
     names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
-    saying = await _looked_into(
-        *(database, project_id, keys),
-        lambda span: any(says(span, name, value) for name, value in names),
-        by_trace=True,
-    )
-    return {key[0] for key in saying}
+    return lambda span: enough(says(span, name, value) for name, value in names)
 
 
 async def _looked_into(

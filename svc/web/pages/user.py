@@ -42,7 +42,7 @@ async def user(visit: Visit) -> Html | Refusal:
         *(visit.means.history, visit.project.id, {"user_id": user_id}),
         filters.between(period.low, period.high),
     )
-    figures = await reads.of(period, DIMENSIONS["model"])
+    figures = await reads.of(period, DIMENSIONS["model"], by_value=False)
     queries = QueryStore(visit.means.history)
     facets = await queries.facets(_question(visit, period, user_id), "session_id", SESSIONS_SHOWN + 1)
     ids = [facet["value"] for facet in facets["facets"] if facet["value"] is not None]
@@ -57,7 +57,7 @@ async def user(visit: Visit) -> Html | Refusal:
         "charts": [
             chart
             for chart in charts(figures, period, DIMENSIONS["model"], _bars(visit, filters))
-            if chart.key in _CHARTS
+            if chart.head.key in _CHARTS
         ],
         "as_table": visit.query.get("table", ""),
         "sessions": [
