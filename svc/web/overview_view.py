@@ -67,14 +67,18 @@ def changed(now: float | Decimal | None, before: float | Decimal | None, *units:
 def charts(
     overview: Overview, period: DayRange, dimension: Dimension, address: Callable[..., str]
 ) -> Sequence[OverviewChart]:
-    """The charts in their order. `address` makes that of traces between two moments, failed ones perhaps."""
+    """The charts in their order. `address` makes that of traces between two moments, narrowed `only` to some.
+
+    Bars of failures lead to the traces that hold them: a failed step is in a trace that may be well.
+    """
     maker = ChartMaker(period, address)
-    failing = ChartMaker(period, lambda low, high: address(low, high, failed=True))
+    failing = ChartMaker(period, lambda low, high: address(low, high, only="errors:yes"))
+    failing_tools = ChartMaker(period, lambda low, high: address(low, high, only="kind:tool status:error"))
     return (
         *_of_traces(overview, period, maker, failing),
         _of_durations(overview, dimension, maker),
         *_of_use(overview, dimension, maker),
-        _of_tools(overview, maker),
+        _of_tools(overview, failing_tools),
     )
 
 

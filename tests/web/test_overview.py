@@ -119,8 +119,19 @@ async def test_every_bar_leads_to_the_traces_that_it_counts(store: Database, own
         )
         listed = await owner.get(address)
         assert listed.text.count("<tr data-id") == failed + ok, said
-    failing = bars(seen.text, "Failed traces")
-    assert all("trace.status%3Aerror" in address for _, address in failing)
+
+
+async def test_bars_of_failures_lead_to_the_traces_that_hold_them(store: Database, owner: Visitor) -> None:
+    await calls(store, 12)
+    seen = await owner.get(f"{PAGE}?{days(now() - timedelta(days=2), now())}")
+
+    async def listed(title: str) -> int:
+        pages = [await owner.get(address) for _, address in bars(seen.text, title)]
+        return sum(page.text.count("<tr data-id") for page in pages)
+
+    # Every fifth trace failed, and every fourth has a tool that did, which fails no trace.
+    assert await listed("Failed traces") == len({n for n in range(12) if n % 5 == 0 or n % 4 == 0})
+    assert await listed("Failed tool calls") == len(range(0, 12, 4))
 
 
 @pytest.mark.parametrize("by", ["model", "site", "agent", "tool", "user", "release", "environment"])

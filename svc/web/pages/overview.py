@@ -59,7 +59,7 @@ async def overview(visit: Visit) -> Html:
         "overview": figures,
         "charts": charts(
             *(figures, period, dimension),
-            lambda low, high, failed=False: traces_address(visit, filters, low, high, failed=failed),
+            lambda low, high, only="": traces_address(visit, filters, low, high, only=only),
         ),
         "as_table": visit.query.get("table", ""),
         "rows": rows,
@@ -141,11 +141,9 @@ async def _cases(visit: Visit, period: DayRange) -> list[tuple[str, Title]]:
     return began[:_CASES_NAMED]
 
 
-def traces_address(
-    visit: Visit, filters: Filters, low: datetime, high: datetime, *, failed: bool = False
-) -> str:
-    """The list of traces of a filter between two moments."""
-    bar = filters.with_("trace.status", "error") if failed else str(filters)
+def traces_address(visit: Visit, filters: Filters, low: datetime, high: datetime, *, only: str = "") -> str:
+    """The list of traces of a filter between two moments, narrowed by what `only` says in the bar."""
+    bar = f"{filters} {only}".strip()
     # The list's range has both ends in it.
     until = high - timedelta(microseconds=1)
     return query(f"{visit.base}/traces", q=bar, **{"from": timestamp(low), "to": timestamp(until)})

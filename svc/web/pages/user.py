@@ -68,7 +68,7 @@ async def user(visit: Visit) -> Html | Refusal:
         "aged_out": await aged_out(visit, [each_sum["asked_available"] for each_sum in sums.values()]),
         "failures": await _failures(visit, period, user_id, filters),
         "all_traces": traces_address(visit, filters, period.low, period.high),
-        "failed_traces": traces_address(visit, filters, period.low, period.high, failed=True),
+        "failed_traces": traces_address(visit, filters, period.low, period.high, only="trace.status:error"),
         "in_overview": query(visit.base + "/overview", q=str(filters), **period.parameters),
         "utc": UTC,
         "here": lambda **other: query(
@@ -95,8 +95,8 @@ def headline(user_id: str, figures: Overview, period: DayRange, sessions: int) -
 
 
 def _bars(visit: Visit, filters: Filters) -> Any:
-    def address(low: datetime, high: datetime, *, failed: bool = False) -> str:
-        return traces_address(visit, filters, low, high, failed=failed)
+    def address(low: datetime, high: datetime, *, only: str = "") -> str:
+        return traces_address(visit, filters, low, high, only=only)
 
     return address
 
