@@ -104,8 +104,8 @@ async def page_by_payload(
         if len(keys) > room:
             keys, candidates = _whole(keys[:room], candidates)
             cursor, looked.stopped = NEWEST_TRACES.cursor(candidates[-1]), True
-        kept_ids = await _kept_ids(database, project_id, asked, keys, candidates)
-        looked.add(keys, candidates)
+        kept_ids, further = await _kept_ids(database, project_id, asked, keys, candidates)
+        looked.add([*keys, *further], candidates)
         for trace in candidates:
             if bytes.fromhex(trace["trace_id"]) in kept_ids:
                 traces.append(trace)
@@ -169,18 +169,18 @@ async def _kept_ids(
     asked: TraceFilter,
     keys: Sequence[SpanKey],
     traces: Sequence[dict[str, Any]],
-) -> set[bytes]:
-    """Those of the traces that say what is asked and nothing of what is left out."""
+) -> tuple[set[bytes], Sequence[SpanKey]]:
+    """The traces that say what is asked and nothing of what is left out; spans read beside `keys`."""
+    further: Sequence[SpanKey] = ()
     kept_ids = {bytes.fromhex(trace["trace_id"]) for trace in traces}
     if asked.payload_attributes:
         kept_ids = await saying_traces(database, project_id, keys, asked.payload_attributes)
     if asked.payload_without and kept_ids:
         few = [trace for trace in traces if bytes.fromhex(trace["trace_id"]) in kept_ids]
         # Of what meets the rest, few: all their spans, not those alone that were asked.
-        every = (
-            await _span_keys(database, project_id, TraceFilter(), few, MOST_SPANS)
-            if asked.payload_attributes
-            else keys
+        if asked.payload_attributes:
+            further = await _span_keys(database, project_id, TraceFilter(), few, MOST_SPANS)
+        kept_ids -= await saying_traces(
+            database, project_id, further or keys, asked.payload_without, enough=any
         )
-        kept_ids -= await saying_traces(database, project_id, every, asked.payload_without, enough=any)
-    return kept_ids
+    return kept_ids, further

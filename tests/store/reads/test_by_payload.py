@@ -138,6 +138,19 @@ async def test_a_page_says_what_it_looked_through(store: Database) -> None:
     ]
 
 
+async def test_a_page_counts_what_it_looked_through_for_what_is_left_out_as_well(store: Database) -> None:
+    await history(store)
+    trace_filter = TraceFilter(
+        **of_one_span({ORDER: 7003, "name": "call"}), without=(("attr.zones", "south"),)
+    )
+    page = await TraceReads(store, SpanReads(store)).page(PROJECT, trace_filter, limit=100, cursor=None)
+    assert [int(trace["trace_id"], 16) - 1 for trace in page["traces"]] == [3]
+    # A call of each trace, then both spans of the one that is left.
+    assert page["notes"] == [
+        "attr.order.id, attr.zones are no fields: the payloads of 14 spans were looked through"
+    ]
+
+
 async def test_a_page_ends_at_its_bound_and_its_cursor_goes_on_from_there(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
