@@ -6,7 +6,12 @@ call `examples`; all others have the profile's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from hypothesis import settings
+
+T = TypeVar("T")
 
 #: What a law without a number of its own draws at length, which is Hypothesis's own.
 AT_LENGTH = 100
@@ -15,3 +20,8 @@ AT_LENGTH = 100
 def examples(at_length: int) -> int:
     """What a law draws in this run that draws `at_length` where a release is proved; at least five."""
     return max(5, at_length * settings.default.max_examples // AT_LENGTH)
+
+
+def share(things: Sequence[T], turn: int, parts: int) -> Sequence[T]:
+    """Each `parts`-th of the things, another for each turn; all of them where a release is proved."""
+    return things if settings.default.max_examples >= AT_LENGTH else things[turn % parts :: parts]

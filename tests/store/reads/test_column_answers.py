@@ -20,9 +20,12 @@ from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.embedded.server import Served
 from svc.store.reads import column_answers, column_segments, grouped
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import ask
+from tests.conftest import copied, filled_once
+from tests.examples import share
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -91,13 +94,28 @@ async def build(store: Database, now: datetime) -> None:
         pass
 
 
-@pytest.fixture
-async def sent(store: Database) -> Database:
-    project = await ProjectStore(store).make_default()
-    assert project is not None
-    assert project.id == 1
+async def _fill(store: Database) -> None:
+    assert (await ProjectStore(store).make_default()).id == 1
     await send(store, random.Random(7), 240, 3)
-    return store
+
+
+async def _fill_and_build(store: Database) -> None:
+    """Hours of the last day stand alone, days before as a whole; the newest hours are not built at all."""
+    await _fill(store)
+    await build(store, NOW - 3 * HOUR)
+
+
+@pytest.fixture
+async def sent(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    async with copied(served, "spans_of_days", _fill) as database:
+        yield database
+
+
+@pytest.fixture
+async def built(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """Of all tests that only read it."""
+    async with filled_once(served, "columns_of_days", _fill_and_build) as database:
+        yield database
 
 
 @asynccontextmanager
@@ -108,9 +126,11 @@ async def rows_alone(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         yield
 
 
-async def answers(queries: QueryStore, low: datetime, high: datetime, by: str, filters: Any) -> list[Any]:
+async def answers(
+    queries: QueryStore, low: datetime, high: datetime, by: str, filters: Any, turn: int
+) -> list[Any]:
     found: list[Any] = []
-    for number, measure in enumerate(MEASURES):
+    for number, measure in share(list(enumerate(MEASURES)), turn, 3):
         question = ask(1, SPANS.name, (low, high), filters, by=by, measure=measure)
         found.append(await queries.count(question))
         found.append(await queries.timeseries(question, "hour", "status", 9))
@@ -121,13 +141,18 @@ async def answers(queries: QueryStore, low: datetime, high: datetime, by: str, f
 
 
 async def agree(
-    store: Database, monkeypatch: pytest.MonkeyPatch, low: datetime, high: datetime, filters: Any
+    store: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    low: datetime,
+    high: datetime,
+    filters: Any,
+    turn: int = 0,
 ) -> None:
     queries = QueryStore(store)
-    for by in ("created_at", "started_at"):
-        by_columns = await answers(queries, low, high, by, filters)
+    for shift, by in enumerate(("created_at", "started_at")):
+        by_columns = await answers(queries, low, high, by, filters, turn + shift)
         async with rows_alone(monkeypatch):
-            by_rows = await answers(queries, low, high, by, filters)
+            by_rows = await answers(queries, low, high, by, filters, turn + shift)
         for one_answer, other in zip(by_columns, by_rows, strict=True):
             assert alike(one_answer, other), (by, filters, one_answer, other)
 
@@ -166,16 +191,14 @@ async def covered(store: Database) -> int:
     return int(row["n"])
 
 
-@pytest.mark.parametrize("filters", FILTERS, ids=str)
+@pytest.mark.parametrize(("turn", "filters"), list(enumerate(FILTERS)), ids=str)
 async def test_each_measure_filter_and_group_is_what_rows_say(
-    sent: Database, monkeypatch: pytest.MonkeyPatch, filters: Any
+    built: Database, monkeypatch: pytest.MonkeyPatch, turn: int, filters: Any
 ) -> None:
-    # Hours of the last day stand alone, days before as a whole; the newest hours are not built at all.
-    await build(sent, NOW - 3 * HOUR)
-    states = await fetch(sent, "select whole from span_column_day order by day")
+    states = await fetch(built, "select whole from span_column_day order by day")
     assert {row["whole"] for row in states} == {True, False}
     low, high = NOW - 2 * DAY - timedelta(minutes=13), NOW - timedelta(minutes=17)
-    await agree(sent, monkeypatch, low, high, filters)
+    await agree(built, monkeypatch, low, high, filters, turn)
 
 
 async def test_ranges_of_hours_days_and_less_than_an_hour_are_what_rows_say(
@@ -219,13 +242,13 @@ async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_
     await sent.run(change)
     low, high = NOW - 2 * DAY, NOW + DAY
     # Marked and not counted anew; counted anew, hours out of their days; and whole days again.
-    await agree(sent, monkeypatch, low, high, {"kind": "rerank"})
+    await agree(sent, monkeypatch, low, high, {"kind": "rerank"}, 0)
     await build(sent, now)
     assert await covered(sent) < before
-    await agree(sent, monkeypatch, low, high, {"kind": "rerank"})
+    await agree(sent, monkeypatch, low, high, {"kind": "rerank"}, 1)
     await build(sent, now + 2 * QUIET)
     assert await covered(sent) == before
-    await agree(sent, monkeypatch, low, high, {"kind": "rerank"})
+    await agree(sent, monkeypatch, low, high, {"kind": "rerank"}, 2)
 
 
 async def test_days_that_are_gone_leave_no_column(sent: Database) -> None:
@@ -286,10 +309,10 @@ async def test_too_much_for_one_answer_is_left_to_the_rows(
     sent: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await build(sent, NOW + DAY)
-    for bound in ("MOST_BYTES", "MOST_PARTS"):
+    for turn, bound in enumerate(("MOST_BYTES", "MOST_PARTS")):
         with monkeypatch.context() as patch:
             patch.setattr(column_segments if bound == "MOST_BYTES" else column_answers, bound, 0)
-            await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"})
+            await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"}, turn)
 
 
 async def test_days_that_are_added_up_answer_from_their_sums_alone(
