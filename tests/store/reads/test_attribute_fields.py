@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from svc.domain.datasets import DATASETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database
+from svc.store.postgres.embedded.server import Served
 from svc.store.reads.attributes import OTHER_SHOWN, AttributeReads
 from svc.store.reads.compare import CompareStore, side_of
 from svc.store.reads.query import QueryStore
@@ -27,6 +28,7 @@ from svc.store.reads.traces import TraceFilter, TraceReads
 from svc.store.spans import attribute_codes
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.traces import PostgresTraceStore
+from tests.conftest import copied, filled_once
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 HOUR = timedelta(hours=1)
@@ -48,46 +50,78 @@ def attributes_of(said: Mapping[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-@pytest.fixture
-async def sent(store: Database) -> Sent:
-    """Two hundred spans of forty traces over five hours, rolled up and counted by the hour."""
-    assert (await ProjectStore(store).make_default()).id == PROJECT
-    dice, clock = random.Random(7), Clock()
-    spans, said = store_of(store, clock), Sent()
+def _said() -> Sent:
+    dice, said = random.Random(7), Sent()
     for number in range(1, 201):
-        at = NOW - timedelta(minutes=300 - number)
         said[number] = {
-            "at": at,
+            "at": NOW - timedelta(minutes=300 - number),
             "trace": 1 + (number // 5),
             "environment": dice.choice(ENVIRONMENTS),
             "tags": [tag for tag in TAGS if dice.random() < 0.3],
             "tool": dice.choice([None, "search", "book"]),
             "failed": dice.random() < 0.3,
         }
-        clock.now = at
+    return said
+
+
+SENT = _said()
+
+
+async def _fill(store: Database) -> None:
+    """Two hundred spans of forty traces over five hours, rolled up and counted by the hour."""
+    assert (await ProjectStore(store).make_default()).id == PROJECT
+    clock = Clock()
+    spans = store_of(store, clock)
+    for number, said in SENT.items():
+        clock.now = said["at"]
         span = one(
             number,
-            start=at,
-            trace_id=said[number]["trace"].to_bytes(16, "big"),
-            attributes=attributes_of(said[number]),
-            status_code=2 if said[number]["failed"] else 0,
+            start=said["at"],
+            trace_id=said["trace"].to_bytes(16, "big"),
+            attributes=attributes_of(said),
+            status_code=2 if said["failed"] else 0,
         )
         await spans.write(rows(span))
     while (await PostgresTraceStore(store).settle(clock.now + timedelta(minutes=1), 1_000)).seen:
         pass
     while (await CubeStore(store).build(NOW + HOUR, 100)).more:
         pass
-    return said
+
+
+async def _fill_and_forget_cubes(store: Database) -> None:
+    await _fill(store)
+    for table in ("trace_cube", "trace_group", "search_value", "cube_progress"):
+        await store.fetch(f"delete from {table}")
+
+
+@pytest.fixture
+async def sent(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """What was sent, for tests that only read it."""
+    async with filled_once(served, "attributes", _fill) as database:
+        yield database
+
+
+@pytest.fixture
+async def without_cubes(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """The same before anything was counted by the hour; only read too."""
+    async with filled_once(served, "attributes_without_cubes", _fill_and_forget_cubes) as database:
+        yield database
+
+
+@pytest.fixture
+async def changeable(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    async with copied(served, "attributes", _fill) as database:
+        yield database
 
 
 def question(measure: str = "count", **filters: Any) -> Question:
     return ask(PROJECT, "spans", (LOW, HIGH), filters, measure=measure)
 
 
-def matching(sent: Sent, **filters: Any) -> list[dict[str, Any]]:
+def matching(**filters: Any) -> list[dict[str, Any]]:
     """The spans that meet the filters, in plain Python."""
     chosen = []
-    for span in sent.values():
+    for span in SENT.values():
         meets = {
             "environment": span["environment"],
             "tool": span["tool"],
@@ -116,36 +150,36 @@ FILTERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("filters", FILTERS)
 async def test_a_filter_by_attribute_counts_the_spans_that_say_it(
-    store: Database, sent: Sent, filters: dict[str, Any]
+    sent: Database, filters: dict[str, Any]
 ) -> None:
-    queries, expected = QueryStore(store), matching(sent, **filters)
+    queries, expected = QueryStore(sent), matching(**filters)
     assert (await queries.count(question(**filters)))["count"] == len(expected)
     found = await queries.search(question(**filters), None, None, 1_000, None)
     numbers = {int(row["fields"]["span_id"], 16) for row in found["rows"]}
-    assert numbers == {number for number, span in sent.items() if span in expected}
+    assert numbers == {number for number, span in SENT.items() if span in expected}
     series = await queries.timeseries(question(**filters), "hour")
     assert sum(bucket["count"] for bucket in series["buckets"]) == len(expected)
 
 
-async def test_facets_of_an_attribute_count_each_value_and_those_without(store: Database, sent: Sent) -> None:
-    queries = QueryStore(store)
+async def test_facets_of_an_attribute_count_each_value_and_those_without(sent: Database) -> None:
+    queries = QueryStore(sent)
     facets = (await queries.facets(question(), "environment", 10))["facets"]
     assert {row["value"]: row["count"] for row in facets} == Counter(
-        span["environment"] for span in sent.values()
+        span["environment"] for span in SENT.values()
     )
     assert facets == sorted(facets, key=lambda row: (-row["count"], row["value"] is None, row["value"] or ""))
     # A span with two tags counts for both.
     tags = (await queries.facets(question(), "tag", 10))["facets"]
-    expected = Counter(tag for span in sent.values() for tag in span["tags"] or [None])
+    expected = Counter(tag for span in SENT.values() for tag in span["tags"] or [None])
     assert {row["value"]: row["count"] for row in tags} == expected
     two = (await queries.facets(question(), "tag", 2))["facets"]
     assert two == tags[:2]
 
 
-async def test_any_measure_is_asked_by_attribute(store: Database, sent: Sent) -> None:
-    answer = await QueryStore(store).facets(question("error_rate", tool="search"), "environment", 10)
+async def test_any_measure_is_asked_by_attribute(sent: Database) -> None:
+    answer = await QueryStore(sent).facets(question("error_rate", tool="search"), "environment", 10)
     for row in answer["facets"]:
-        chosen = matching(sent, tool="search", environment=row["value"])
+        chosen = matching(tool="search", environment=row["value"])
         failed = sum(span["failed"] for span in chosen)
         assert (row["count"], row["errors"]) == (len(chosen), failed)
         assert row["error_rate"] == pytest.approx(failed / len(chosen))
@@ -153,12 +187,12 @@ async def test_any_measure_is_asked_by_attribute(store: Database, sent: Sent) ->
     assert rates == sorted(rates, reverse=True)
 
 
-async def test_a_series_by_attribute_adds_up_to_its_facets(store: Database, sent: Sent) -> None:
-    answer = await QueryStore(store).timeseries(question(), "hour", "environment", 5)
+async def test_a_series_by_attribute_adds_up_to_its_facets(sent: Database) -> None:
+    answer = await QueryStore(sent).timeseries(question(), "hour", "environment", 5)
     sums = {
         series["value"]: sum(bucket["count"] for bucket in series["buckets"]) for series in answer["series"]
     }
-    assert sums == Counter(span["environment"] for span in sent.values())
+    assert sums == Counter(span["environment"] for span in SENT.values())
 
 
 async def test_values_beyond_the_most_are_one_that_can_be_asked_for(
@@ -178,36 +212,36 @@ async def test_values_beyond_the_most_are_one_that_can_be_asked_for(
 
 
 async def test_a_promoted_key_is_a_facet_and_any_other_is_refused_with_those_that_are(
-    store: Database, sent: Sent
+    changeable: Database,
 ) -> None:
-    queries, keys = QueryStore(store), AttributeKeys(store)
+    queries, keys = QueryStore(changeable), AttributeKeys(changeable)
     with pytest.raises(Refused) as refused:
         await queries.facets(question(), "attr.shop.tier", 10)
     assert refused.value.refusal.code == "QUERY.UNKNOWN_FIELD"
     assert "'attr.shop.tier' is no field of this project" in refused.value.refusal.message
-    await store.fetch(
+    await changeable.fetch(
         "insert into attribute_key values ($1, 'attr.shop.tier', 'promoted', 1, '', null, now())", PROJECT
     )
     assert (await queries.count(question(**{"attr.shop.tier": "gold"})))["count"] == 0
-    assert "attr.shop.tier" in [field.field for field in await AttributeReads(store).fields(PROJECT)]
+    assert "attr.shop.tier" in [field.field for field in await AttributeReads(changeable).fields(PROJECT)]
     assert await keys.hide(PROJECT, "attr.shop.tier", NOW)
     with pytest.raises(Refused):
         await queries.facets(question(), "attr.shop.tier", 10)
 
 
-async def test_a_hidden_field_leaves_nothing_behind(store: Database, sent: Sent) -> None:
+async def test_a_hidden_field_leaves_nothing_behind(changeable: Database) -> None:
     async def mentions() -> set[str]:
         tables = ("attribute_value", "search_value", "trace_cube", "cube", "cube_day")
         found = set()
         for table in tables:
-            rows_ = await store.fetch(f"select value from {table} where value = 'vip'")
+            rows_ = await changeable.fetch(f"select value from {table} where value = 'vip'")
             found |= {table} if rows_ else set()
         return found
 
     assert await mentions() == {"attribute_value", "search_value", "trace_cube"}
-    assert await AttributeKeys(store).hide(PROJECT, "tag", NOW)
+    assert await AttributeKeys(changeable).hide(PROJECT, "tag", NOW)
     assert await mentions() == set()
-    assert "tag" not in await AttributeReads(store).names(PROJECT)
+    assert "tag" not in await AttributeReads(changeable).names(PROJECT)
 
 
 TRACES: list[tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = [
@@ -243,37 +277,39 @@ TRACES: list[tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] 
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("built", [True, False])
+@pytest.fixture(params=["sent", "without_cubes"])
+def counted_or_not(request: pytest.FixtureRequest) -> Database:
+    return cast(Database, request.getfixturevalue(request.param))
+
+
 @pytest.mark.parametrize(("asked", "each", "none"), TRACES)
 async def test_traces_are_narrowed_by_what_one_span_or_any_says(
-    store: Database,
-    sent: Sent,
+    counted_or_not: Database,
     asked: dict[str, Any],
     each: list[dict[str, Any]],
     none: list[dict[str, Any]],
-    built: bool,
 ) -> None:
-    if not built:
-        for table in ("trace_cube", "trace_group", "search_value", "cube_progress"):
-            await store.fetch(f"delete from {table}")
-
     def traces_of(said: dict[str, Any]) -> set[int]:
         by_tool = {"kind": said.pop("kind")} if "kind" in said else {}
-        return {span["trace"] for span in matching(sent, **said) if not by_tool or span["tool"] is not None}
+        return {span["trace"] for span in matching(**said) if not by_tool or span["tool"] is not None}
 
-    expected = {span["trace"] for span in sent.values()}
+    expected = {span["trace"] for span in SENT.values()}
     for said in each:
         expected &= traces_of(dict(said))
     for said in none:
         expected -= traces_of(dict(said))
     trace_filter = TraceFilter(low=LOW, high=HIGH, **asked)
-    page = await TraceReads(store, SpanReads(store)).page(PROJECT, trace_filter, limit=100, cursor=None)
+    page = await TraceReads(counted_or_not, SpanReads(counted_or_not)).page(
+        PROJECT, trace_filter, limit=100, cursor=None
+    )
     assert {int(row["trace_id"], 16) for row in page["traces"]} == expected
-    counts = TraceCounts(store)
+    counts = TraceCounts(counted_or_not)
     histogram = await counts.histogram(PROJECT, trace_filter, HOUR, timeout_s=30.0, budget_s=10.0)
     assert histogram.count == len(expected)
     assert (await counts.facets(PROJECT, trace_filter, timeout_s=30.0)).over == len(expected)
-    few = await TraceReads(store, SpanReads(store)).page(PROJECT, trace_filter, limit=2, cursor=None)
+    few = await TraceReads(counted_or_not, SpanReads(counted_or_not)).page(
+        PROJECT, trace_filter, limit=2, cursor=None
+    )
     assert [row["trace_id"] for row in few["traces"]] == [row["trace_id"] for row in page["traces"][:2]]
 
 
@@ -287,13 +323,13 @@ async def test_traces_are_narrowed_by_what_one_span_or_any_says(
     ],
 )
 async def test_filters_of_spans_find_the_traces_with_one_that_has_them_all(
-    store: Database, sent: Sent, filters: dict[str, Any]
+    sent: Database, filters: dict[str, Any]
 ) -> None:
     trace_filter = TraceFilter(low=LOW, high=HIGH, **of_one_span(filters))
-    page = await TraceReads(store, SpanReads(store)).page(PROJECT, trace_filter, limit=100, cursor=None)
-    found = await QueryStore(store).search(question(**filters), None, None, 1_000, None)
+    page = await TraceReads(sent, SpanReads(sent)).page(PROJECT, trace_filter, limit=100, cursor=None)
+    found = await QueryStore(sent).search(question(**filters), None, None, 1_000, None)
     assert {row["trace_id"] for row in page["traces"]} == {row["fields"]["trace_id"] for row in found["rows"]}
-    histogram = await TraceCounts(store).histogram(PROJECT, trace_filter, HOUR, timeout_s=30, budget_s=10)
+    histogram = await TraceCounts(sent).histogram(PROJECT, trace_filter, HOUR, timeout_s=30, budget_s=10)
     assert histogram.count == len(page["traces"])
 
 
@@ -303,23 +339,23 @@ def test_what_no_trace_can_be_asked_is_refused(filters: dict[str, Any]) -> None:
         of_one_span(filters)
 
 
-async def test_another_project_is_never_asked(store: Database, sent: Sent) -> None:
+async def test_another_project_is_never_asked(sent: Database) -> None:
     other = ask(PROJECT + 1, "spans", (LOW, HIGH), {"environment": "prod"})
-    assert (await QueryStore(store).count(other))["count"] == 0
-    assert await AttributeReads(store).names(PROJECT + 1) == []
+    assert (await QueryStore(sent).count(other))["count"] == 0
+    assert await AttributeReads(sent).names(PROJECT + 1) == []
 
 
-async def test_comparing_tells_which_attributes_moved(store: Database, sent: Sent) -> None:
+async def test_comparing_tells_which_attributes_moved(sent: Database) -> None:
     baseline = side_of(LOW, HIGH, {"environment": "prod", "tool": "search"}, None, None)
     comparison = side_of(LOW, HIGH, {"environment": "test"}, None, None)
-    answer = await CompareStore(store).compare(PROJECT, baseline, comparison)
-    expected = {span["trace"] for span in matching(sent, environment="test")}
+    answer = await CompareStore(sent).compare(PROJECT, baseline, comparison)
+    expected = {span["trace"] for span in matching(environment="test")}
     assert answer["comparison"]["traces"] == len(expected)
     assert {row["field"] for row in answer["moved"]}.isdisjoint({"environment", "tool"})
 
 
-async def test_values_are_completed_by_what_is_typed(store: Database, sent: Sent) -> None:
-    reads = AttributeReads(store)
+async def test_values_are_completed_by_what_is_typed(sent: Database) -> None:
+    reads = AttributeReads(sent)
     assert await reads.names(PROJECT) == ["environment", "tag", "tool", "operation"]
     assert await reads.values(PROJECT, "tag", "") == sorted(TAGS)
     assert await reads.values(PROJECT, "tag", "VI") == ["vip"]
