@@ -110,15 +110,24 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
             *("svc.ingest", "svc.importers", "svc.backup", "svc.runner"),
-            *("svc.wiring", "svc.commands", "svc.serve"),
+            *("svc.application", "svc.wiring", "svc.commands", "svc.serve"),
         },
         None,
+    ),
+    # What is done for people beyond one request: below both fronts, which know it by ports.
+    "svc/application": (
+        {
+            *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.config", "svc.secrets"),
+            *("svc.backup", "svc.runtime", "svc.ingest", "svc.importers", "svc.application"),
+        },
+        {"attrs", "msgspec", "trio"},
     ),
     # Knows every room but the commands, which know it.
     "svc/wiring": (
         {
             *("protocol", "actors", "svc.domain", "svc.store", "svc.outside", "svc.ingest", "svc.front"),
             *(
+                "svc.application",
                 "svc.web",
                 "svc.config",
                 "svc.detecting",

@@ -31,6 +31,7 @@ from protocol.alerts import (
 from protocol.operator import OperatorError
 from protocol.refusals import Refused
 from protocol.rest.query import timestamp
+from svc.application.alert_dispatcher import AlertDispatcher
 from svc.commands.alerts_shown import (
     print_channels,
     print_deliveries,
@@ -60,7 +61,6 @@ from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alert_backtest import AlertBacktest
 from svc.store.reads.alert_figures import check_question
-from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.open_store import open_store
 
 _UNCHANGED: Final = {

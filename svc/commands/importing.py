@@ -24,6 +24,7 @@ import trio
 from protocol.importing import StoredSums
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
+from svc.application.history_import import PRODUCTS, ImportOrder, mover, source_of
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import offer_json, print_json
 from svc.commands.telling import Teller
@@ -33,7 +34,6 @@ from svc.importers.moving import HistoryMove, window_of
 from svc.importers.source import Source
 from svc.runtime.clock import now
 from svc.store.accounts.projects import Project
-from svc.wiring.importing import PRODUCTS, ImportOrder, mover, source_of
 from svc.wiring.open_store import claim_private_folder, open_store
 
 _HELP: Final = """\

@@ -16,12 +16,12 @@ import attrs
 
 from protocol.operator import OperatorError
 from protocol.storage import Freed
+from svc.application.bounds import default_terms
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import counted, size
 from svc.store.retention.sweep import RetentionStore
 from svc.wiring.open_store import open_store
-from svc.wiring.terms import default_terms
 
 OFF: Final = (
     "SVC_RETENTION_ENABLED is false: nothing was deleted. Set it to true, or override it once with --force"

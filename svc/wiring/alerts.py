@@ -7,51 +7,33 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import attrs
-
-from actors.alert_outage import OutageTeller, Standby
+from actors.alert_outage import OutageTeller
 from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, RuleCheck
 from actors.supervision import Actor, Board, Vitals
 from protocol.alerts import (
     AlertChannel,
     AlertEvent,
-    AlertFacts,
     AlertMessage,
     AlertPlace,
     AlertRule,
-    CheckResult,
     RuleKind,
 )
-from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
+from svc.application.alert_dispatcher import AlertDispatcher
+from svc.application.own_checks import OwnChecks
 from svc.config.table import Settings
 from svc.domain.alerts.channels.table import CHANNELS
 from svc.domain.alerts.checking import (
-    SOON,
-    saw_backup,
-    saw_certificate,
-    saw_disk,
-    saw_down,
     subject_of_ingest,
 )
 from svc.domain.alerts.composing import composed
-from svc.domain.alerts.params import (
-    BackupParams,
-    CertificateParams,
-    DiskParams,
-    DownParams,
-    read_params,
-)
-from svc.domain.quantities import duration
 from svc.runtime.clock import now
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.gathering import GatheringStore
 from svc.store.alerts.standing import PostgresStandingStore
 from svc.store.alerts.watching import WatchStore
 from svc.store.reads.alert_checks import StoredChecks
-from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.pools import Pools
 from svc.wiring.safekeeping import Safekeeping
 from svc.wiring.tls import Tls
@@ -62,8 +44,6 @@ Loop = tuple[Callable[[], Actor], Vitals]
 DELIVERERS: Final = 3
 #: What every copy checks for itself.
 BY_EACH_COPY: Final[frozenset[RuleKind]] = frozenset({"ingest.down"})
-_AWAY: Final = "The database does not answer: spans wait in the spool while it has room."
-_UNWRITTEN: Final = "what was told while the database was away is being written down"
 
 
 def copy_name(settings: Settings) -> str:
@@ -72,84 +52,17 @@ def copy_name(settings: Settings) -> str:
     return f"{host}:{port}" if port else host
 
 
-@attrs.define(eq=False)
-class OwnChecks:
-    """Looks at what this process knows of itself. `ingest` is that component of its health."""
-
-    dispatcher: AlertDispatcher
-    ingest: Callable[[], Mapping[str, Any]]
-    safekeeping: Safekeeping
-    tls: Tls | None
-    began_at: datetime
-    copy: str
-    standby: Standby = attrs.field(factory=Standby)
-    _down_since: datetime | None = None
-
-    def table(self) -> dict[RuleKind, RuleCheck]:
-        """One function for each kind that this copy can see."""
-        checks: dict[RuleKind, RuleCheck] = {
-            "ingest.down": self.down,
-            "disk.budget": self.disk,
-            "backup.old": self.backup,
-            "certificate.expiring": self.certificate,
-        }
-        return {kind: check for kind, check in checks.items() if self.dispatcher.unwatched(kind) is None}
-
-    async def down(self, rule: AlertRule, moment: datetime) -> CheckResult:
-        """Whether ingest is down here, and since when."""
-        if self.standby.unwritten:
-            return CheckResult(moment, trouble=_UNWRITTEN)
-        params = cast(DownParams, read_params(rule.kind, rule.params))
-        report = self.ingest()
-        self._down_since = None if report["status"] == "UP" else self._down_since or moment
-        age_s = report["details"]["oldest_age_ms"] / 1000
-        why = f"The oldest batch waits for {duration(age_s * 1000)}."
-        return saw_down(params, self.copy, self._down_since, why, moment)
-
-    def away(self, rule: AlertRule, since: datetime, moment: datetime) -> Mapping[str, AlertFacts]:
-        """What the same rule says of a database that is away since then."""
-        params = cast(DownParams, read_params(rule.kind, rule.params))
-        return saw_down(params, self.copy, since, _AWAY, moment).firing
-
-    def samples(self, moment: datetime) -> Mapping[RuleKind, Sample]:
-        """What is known by now of the disk, the backup and the certificate."""
-        disk, backups = self.safekeeping.disk, self.safekeeping.backups
-        samples: dict[RuleKind, Sample] = {}
-        if disk is not None and disk.measured:
-            samples["disk.budget"] = DiskSample(
-                level=disk.level, used=disk.used, budget=disk.budget, reached_on=disk.reached_on
-            )
-        if backups is not None and backups.looked:
-            samples["backup.old"] = BackupSample(
-                began_at=self.began_at,
-                last_good_at=backups.last_good_at,
-                failed=backups.last_error is not None,
-            )
-        left_s = None if self.tls is None else self.tls.left_s()
-        if left_s is not None:
-            samples["certificate.expiring"] = CertificateSample(ends_at=moment + timedelta(seconds=left_s))
-        return samples
-
-    async def disk(self, rule: AlertRule, moment: datetime) -> CheckResult:
-        """The disk against its budget."""
-        params, tally = cast(DiskParams, read_params(rule.kind, rule.params)), self.safekeeping.disk
-        assert tally is not None, "there is a tally where there is a budget"
-        if not tally.measured:
-            return CheckResult(moment + SOON, trouble="the disk is not measured yet")
-        return saw_disk(params, tally.level, tally.used, tally.budget, tally.reached_on, moment)
-
-    async def backup(self, rule: AlertRule, moment: datetime) -> CheckResult:
-        """The nightly backup."""
-        params, tally = cast(BackupParams, read_params(rule.kind, rule.params)), self.safekeeping.backups
-        assert tally is not None, "there is a tally where there is a folder"
-        if not tally.looked:
-            return CheckResult(moment + SOON, trouble="the folder of backups is not read yet")
-        return saw_backup(params, tally.last_good_at, tally.last_error, self.began_at, moment)
-
-    async def certificate(self, rule: AlertRule, moment: datetime) -> CheckResult:
-        """The certificate that is served."""
-        params = cast(CertificateParams, read_params(rule.kind, rule.params))
-        return saw_certificate(params, None if self.tls is None else self.tls.left_s(), moment)
+def own_checks(
+    settings: Settings,
+    dispatcher: AlertDispatcher,
+    ingest: Callable[[], Mapping[str, Any]],
+    safekeeping: Safekeeping,
+    tls: Tls | None,
+) -> OwnChecks:
+    """What this copy checks of itself, under its name."""
+    left_s = (lambda: None) if tls is None else tls.left_s
+    disk, backups = safekeeping.disk, safekeeping.backups
+    return OwnChecks(dispatcher, ingest, disk, backups, left_s, now(), copy_name(settings))
 
 
 def alert_loops(pools: Pools, board: Board, own: OwnChecks, tally: AlertTally) -> list[Loop]:

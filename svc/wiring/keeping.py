@@ -14,6 +14,7 @@ from actors.leases import LeaseKeeper, Leases
 from actors.supervision import Actor, Board, Vitals
 from actors.sweeper import RetentionSweeper, SweepTally
 from protocol.release import release
+from svc.application.bounds import default_terms
 from svc.config.table import Settings
 from svc.domain.heartbeat import Build, message
 from svc.outside.heartbeat import HeartbeatHost
@@ -23,7 +24,6 @@ from svc.store.replicas.leases import PostgresLeaseStore
 from svc.store.retention.census import CensusStore
 from svc.store.retention.sweep import RetentionStore
 from svc.wiring.erasing import eraser_loop
-from svc.wiring.terms import default_terms
 
 Loop = tuple[Callable[[], Actor], Vitals]
 

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from svc.application.alert_dispatcher import alert_networks
 from svc.config.table import Settings
 from svc.outside.addresses import Network
 from svc.wiring.agents import ambient, has_child
-from svc.wiring.alert_dispatcher import alert_networks
 from svc.wiring.open_store import served_address
 from svc.wiring.people import integration_networks
 from svc.wiring.runner import COMPOSED_RUNNER

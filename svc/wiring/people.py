@@ -15,6 +15,9 @@ import trio
 from actors.keys import HASHERS, Keys
 from actors.supervision import Actor, Board, Vitals
 from protocol.rest.accounts import SSO_CALLBACK
+from svc.application.alert_dispatcher import AlertDispatcher
+from svc.application.bounds import default_terms
+from svc.application.invitation_mail import SmtpInvitationMail
 from svc.config.table import Settings
 from svc.domain.access import mode_of, signup_warnings
 from svc.front.auth.callers import Callers
@@ -36,10 +39,7 @@ from svc.store.accounts.logins import LoginStore
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
-from svc.wiring.alert_dispatcher import AlertDispatcher
 from svc.wiring.detecting import installed
-from svc.wiring.invitations import SmtpInvitationMail
-from svc.wiring.terms import default_terms
 
 
 def means(
@@ -140,7 +140,11 @@ def sign_ins(means: Context) -> Mapping[str, int]:
 
 def invitation_loop(means: Context, board: Board) -> tuple[Callable[[], Actor], Vitals]:
     """What mails the links of invitations, and its vitals on the board."""
-    return cast(SmtpInvitationMail, means.invitation_mail).loop(board)
+    mail, vitals = (
+        cast(SmtpInvitationMail, means.invitation_mail),
+        board.enrol("invitation-mailer", spare=True),
+    )
+    return lambda: mail.mailer(vitals), vitals
 
 
 def _link_mails(means: Context) -> Mapping[str, int]:

@@ -1,17 +1,14 @@
 """Wiring of what keeps an instance safe from its disk: the nightly backup and the disk budget.
 
-Each is there only when its setting is. Owns how a backup is run: by `trace-svc backup` in a process of its
-own, which can neither hold up the doors nor outlive a stop.
+Each is there only when its setting is; how a backup is run is in `svc.application.nightly_backup`.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import trio
@@ -20,21 +17,16 @@ from actors.backups import BackupTally, NightlyBackup
 from actors.disk_budget import BudgetRules, DiskBudget, DiskTally
 from actors.leases import Leases
 from actors.supervision import Actor, Board, Vitals
-from protocol.operator import OperatorError
+from svc.application.nightly_backup import back_up
 from svc.backup.folder import BackupFolder
 from svc.config.table import Settings
-from svc.domain.disk_budget import LEAST_WALS, drop_steps, forecast, level_of
-from svc.runtime.child import program
+from svc.domain.disk_budget import drop_steps, forecast, level_of
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.retention.disk_use import PostgresDiskStore
 from svc.wiring.keeping import DISK
 
 Loop = tuple[Callable[[], Actor], Vitals]
-
-#: A backup may hold its snapshot for six hours.
-BACKUP_TIMEOUT_S: Final = 7 * 3600.0
-_FAULT_CHARS: Final = 500
 
 
 @attrs.define
@@ -66,23 +58,6 @@ class Safekeeping:
         return self.disk is not None and self.disk.refuses
 
 
-class BudgetTooSmall(OperatorError):
-    """A disk budget that the log of the database alone could fill."""
-
-
-async def check_budget(settings: Settings, database: Database) -> None:
-    """Raises `BudgetTooSmall` for a budget below four times the log that the server keeps."""
-    if not settings.disk_budget_bytes:
-        return
-    wal = await PostgresDiskStore(database, settings.data_dir / "spool").max_wal_bytes()
-    if settings.disk_budget_bytes < LEAST_WALS * wal:
-        raise BudgetTooSmall(
-            f"SVC_DISK_BUDGET_BYTES is {settings.disk_budget_bytes}; it must be at least"
-            f" {LEAST_WALS * wal}, four times the max_wal_size of the database: raise it, or lower"
-            " max_wal_size"
-        )
-
-
 def safekeeping_loops(
     settings: Settings, database: Database, board: Board, keeping: Safekeeping, duties: Leases
 ) -> list[Loop]:
@@ -104,45 +79,13 @@ def _nightly(settings: Settings, board: Board, tally: BackupTally) -> Loop:
         manifest = await trio.to_thread.run_sync(BackupFolder(folder).newest)
         return None if manifest is None else manifest.taken_at
 
-    make = partial(_back_up, folder, settings.backup_keep, physical=settings.backup_physical)
+    make = partial(back_up, folder, settings.backup_keep, physical=settings.backup_physical)
     return (
         lambda: NightlyBackup(
             at=settings.backup_at, newest=newest, make=make, now=now, tally=tally, vitals=vitals
         ),
         vitals,
     )
-
-
-async def _back_up(folder: Path, keep: int, *, physical: bool = False) -> str | None:
-    """Make a backup and let old ones go. Returns what went wrong, in a sentence."""
-    fault = await _run("backup", str(folder), *(["--physical"] if physical else []))
-    if fault is None and keep:
-        fault = await _run("backup", "prune", str(folder), "--keep", str(keep))
-    return fault
-
-
-async def _run(*words: str) -> str | None:
-    command = program("svc", *words)
-    try:
-        with trio.fail_after(BACKUP_TIMEOUT_S):
-            process = await trio.run_process(
-                command.words,
-                cwd=command.cwd,
-                stdin=subprocess.DEVNULL,
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-            )
-    except trio.TooSlowError:
-        return f"it did not end within {BACKUP_TIMEOUT_S / 3600:.0f} hours"
-    except OSError as error:
-        return f"it could not be started: {error.strerror}"
-    if process.returncode == 0:
-        return None
-    errors = process.stderr.decode(errors="replace").strip().splitlines()
-    return (errors[-1].removeprefix("trace-svc: ") if errors else f"exit status {process.returncode}")[
-        :_FAULT_CHARS
-    ]
 
 
 def _budget(settings: Settings, database: Database, board: Board, tally: DiskTally, duties: Leases) -> Loop:

@@ -28,6 +28,8 @@ from actors.supervision import Board, Vitals
 from actors.sweeper import SweepTally
 from protocol.decoding import Prices
 from protocol.storage import Batch
+from svc.application.alert_dispatcher import AlertDispatcher
+from svc.application.bounds import ingest_limits
 from svc.config.table import Settings
 from svc.domain.exporters import Observations
 from svc.domain.intake import decoder, split
@@ -69,9 +71,8 @@ from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.process_view import OwnerLink
 from svc.web.site import Site
-from svc.wiring.agents import Loop, StoredRunRequests, agent_loops, launcher_state, mcp_url
-from svc.wiring.alert_dispatcher import AlertDispatcher
-from svc.wiring.alerts import OwnChecks, alert_loops, copy_name
+from svc.wiring.agents import Loop, agent_loops, launcher_state, run_requests
+from svc.wiring.alerts import alert_loops, own_checks
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
@@ -81,10 +82,10 @@ from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.pools import Pools, replica_loops
-from svc.wiring.prices import shared_prices
+from svc.wiring.prices import price_loop, shared_prices
 from svc.wiring.runner_presence import NamedRunnerPresence
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
-from svc.wiring.spools import Spooling, drainers, ingest_limits, quota_sizes, sizes_for
+from svc.wiring.spools import Spooling, drainers, quota_sizes, sizes_for
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 
@@ -322,9 +323,12 @@ class Service:
 
     def _duties(self) -> list[Loop]:
         """What is done now and then, some of it by one replica alone."""
-        requests, tee = self._run_requests(), self.teeing.loops(self.board)
-        loops = alert_loops(self.pools, self.board, self._own_checks(), self.alerts)
-        loops += tee + agent_loops(self.settings, self.pools.upkeep, requests, self.launcher, self.board)
+        own = own_checks(self.settings, self.dispatcher, self.health.ingest, self.safekeeping, self.tls)
+        requests = run_requests(
+            self.settings, self.pools.upkeep, self.key_store, self.keys, lambda: self.port
+        )
+        loops = alert_loops(self.pools, self.board, own, self.alerts) + self.teeing.loops(self.board)
+        loops += agent_loops(self.settings, self.pools.upkeep, requests, self.launcher, self.board)
         duties = leases(self.settings)
         loops.append(invitation_loop(self.means, self.board))
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
@@ -353,25 +357,12 @@ class Service:
             return []
         window_s = self.settings.auth_tries_window_s
         attempts = shared_attempts(self.means.attempts, self.pools.admission, window_s)
-        loops = [self.shared_prices.loop(self.board), *attempts.loops(self.board)]
+        loops = [price_loop(self.shared_prices, self.board), *attempts.loops(self.board)]
         return loops + replica_loops(self.pools.replica, self.board)
-
-    def _own_checks(self) -> OwnChecks:
-        name = copy_name(self.settings)
-        return OwnChecks(self.dispatcher, self.health.ingest, self.safekeeping, self.tls, now(), name)
 
     def bound_to(self, port: int) -> None:
         """The front listens there."""
         self.port = self.dispatcher.port = port
-
-    def _run_requests(self) -> StoredRunRequests:
-        return StoredRunRequests(
-            self.pools.upkeep,
-            self.key_store,
-            self.means.seals,
-            lambda: mcp_url(self.settings, self.port),
-            self.keys.evict,
-        )
 
     async def _write_exporters(self) -> None:
         rejected = self.intake.tally.take_rejections()

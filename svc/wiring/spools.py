@@ -24,7 +24,6 @@ from actors.spool.link import BrokerLink
 from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
 from protocol.operator import OperatorError
-from protocol.otlp.limits import Limits
 from protocol.paths import obstacle
 from protocol.spooled import Unpackable, unpack_letter
 from protocol.storage import Letter
@@ -87,20 +86,6 @@ def check_spool_folder(settings: Settings) -> None:
         and (fault := obstacle(settings.data_dir / SPOOL / "spool.db")) is not None
     ):
         raise SpoolUnusable(fault.text("SVC_DATA_DIR"))
-
-
-def ingest_limits(settings: Settings) -> Limits:
-    """What one body may hold."""
-    return Limits(
-        spans=settings.max_spans,
-        groups=settings.max_groups,
-        entries=settings.max_entries,
-        attributes=settings.max_span_attributes,
-        events=settings.max_span_events,
-        links=settings.max_span_links,
-        values=settings.max_span_values,
-        depth=settings.max_depth,
-    )
 
 
 def quota_sizes(settings: Settings) -> QuotaSizes:

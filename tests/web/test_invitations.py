@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from svc.application.invitation_mail import SmtpInvitationMail
 from svc.store.postgres.database import Database
-from svc.wiring.invitations import SmtpInvitationMail
 from tests.front.api.test_accounts import fetch
 from tests.front.api.test_invitations import CHANNEL
 from tests.front.people import ORG, PASSWORD, Replica, replica

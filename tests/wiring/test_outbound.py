@@ -22,7 +22,7 @@ NO_DESTINATION = {
     "svc/commands/own_service.py",
     "svc/commands/support_bundle.py",
     "svc/outside/http.py",
-    "svc/wiring/alert_dispatcher.py",
+    "svc/application/alert_dispatcher.py",
     "svc/wiring/outbound.py",
     "svc/wiring/people.py",
     "svc/wiring/runner.py",

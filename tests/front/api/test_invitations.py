@@ -12,10 +12,10 @@ import trio
 
 from actors.invitations import MAILBOX_BOUND
 from actors.supervision import Vitals
+from svc.application.invitation_mail import SmtpInvitationMail
 from svc.store.accounts.admission import Account
 from svc.store.accounts.invitations import MAILS_BOUND
 from svc.store.postgres.database import Database
-from svc.wiring.invitations import SmtpInvitationMail
 from tests.front.api.test_accounts import POLICY, REFUSED, fetch
 from tests.front.api.test_joining import INVITATIONS, MEMBERS, invited
 from tests.front.people import Browser, Replica, replica

@@ -1,7 +1,6 @@
-"""Wiring of what sends alerts: a channel's opened secret, what it writes, and the clients of other systems.
+"""What sends alerts: a channel's opened secret, what it writes, and the clients of other systems.
 
-`AlertDispatcher` is what deliverers send with and what the front tests a channel with. Holds no rule of its
-own.
+`AlertDispatcher` is what deliverers send with, and what the front tests a channel with.
 
 Secrets: a channel's secret is opened for one message and handed to one request.
 """

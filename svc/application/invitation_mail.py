@@ -1,24 +1,24 @@
-"""Wiring of the mails with links of invitations: the alerts' mail server, the store, and the mailer.
+"""The mails with links of invitations: the alerts' mail server, the store, and a bounded mailbox.
 
-Holds no rule of its own. The link leads to the origin that the operator has set, never to one that a request
-names: whoever asks for a mail to somebody else must not choose where its secret goes.
+The front asks for a mail, the mailer works the mailbox off. The link leads to the origin that the operator
+has set, never to one that a request names: whoever asks for a mail to somebody else must not choose where its
+secret goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from uuid import uuid4
 
 import attrs
 import trio
 
 from actors.invitations import MAILBOX_BOUND, InvitationMailer, InvitationMailTally
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Vitals
 from protocol.alerts import MailSending, Undelivered
+from svc.application.alert_dispatcher import AlertDispatcher, public_origin
 from svc.domain.invitation_mail import invitation_mail
 from svc.store.accounts.invitations import InvitationStore
 from svc.store.postgres.database import Database
-from svc.wiring.alert_dispatcher import AlertDispatcher, public_origin
 
 
 @attrs.define(eq=False)
@@ -51,11 +51,6 @@ class SmtpInvitationMail:
     def mailer(self, vitals: Vitals) -> InvitationMailer:
         """The actor that works the mailbox off."""
         return InvitationMailer(self.receive, self._compose, self._mail, self.tally, vitals)
-
-    def loop(self, board: Board) -> tuple[Callable[[], Actor], Vitals]:
-        """How to build it, and its vitals on the board."""
-        vitals = board.enrol("invitation-mailer", spare=True)
-        return lambda: self.mailer(vitals), vitals
 
     async def _compose(self, email_key: str) -> MailSending | None:
         link = await self.store.mailed(email_key)

@@ -11,10 +11,10 @@ from actors.backups import BackupTally
 from actors.disk_budget import DiskTally
 from protocol.alerts import AlertRule, RuleKind
 from protocol.samples import BackupSample, DiskSample
+from svc.application.own_checks import OwnChecks
 from svc.config.table import read_settings
 from svc.domain.alerts.params import kept_params, read_params
-from svc.wiring.alerts import OwnChecks, copy_name
-from svc.wiring.safekeeping import Safekeeping
+from svc.wiring.alerts import copy_name
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -24,16 +24,13 @@ def rule(kind: RuleKind) -> AlertRule:
 
 
 async def test_a_process_that_began_just_now_says_that_it_does_not_know_yet() -> None:
-    keeping = Safekeeping(BackupTally(), DiskTally(budget=10))
-    own = OwnChecks(cast(Any, None), dict, keeping, None, NOW, "here")
+    backups, disk = BackupTally(), DiskTally(budget=10)
+    own = OwnChecks(cast(Any, None), dict, disk, backups, lambda: None, NOW, "here")
     assert own.samples(NOW) == {}
     for check, kind in ((own.disk, "disk.budget"), (own.backup, "backup.old")):
         seen = await check(rule(cast(RuleKind, kind)), NOW)
         assert seen.trouble is not None
         assert seen.trouble.endswith("yet")
-    disk, backups = keeping.disk, keeping.backups
-    assert disk is not None
-    assert backups is not None
     disk.measured, disk.used, disk.level, disk.reached_on = True, 9, "tell", date(2026, 11, 3)
     backups.looked, backups.last_good_at = True, NOW - timedelta(hours=27)
     assert own.samples(NOW) == {
@@ -48,7 +45,7 @@ async def test_two_copies_on_one_host_tell_an_outage_under_names_of_their_own() 
     titles = []
     for port in (8000, 8001):
         name = copy_name(read_settings({"SVC_HTTP_BIND": f"127.0.0.1:{port}"}))
-        own = OwnChecks(cast(Any, None), dict, Safekeeping(None, None), None, NOW, name)
+        own = OwnChecks(cast(Any, None), dict, None, None, lambda: None, NOW, name)
         facts = own.away(rule("ingest.down"), NOW - timedelta(hours=1), NOW)
         assert list(facts) == [f"ingest of {socket.gethostname()}:{port}"]
         titles += [one.title for one in facts.values()]

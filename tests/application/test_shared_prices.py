@@ -9,12 +9,12 @@ import trio
 
 from actors.notifications import NotificationListener
 from actors.supervision import Vitals
+from svc.application.shared_prices import SharedPrices
 from svc.domain.rates import OwnPrices
 from svc.ingest.prices import BadPrices
 from svc.store.postgres.database import Database
 from svc.store.replicas.notices import hears_itself, notices
 from svc.store.replicas.prices import CHANNEL, OwnPricesStore
-from svc.wiring.prices import SharedPrices
 
 PRICES = '[[price]]\nmodel = "house-model"\ninput = {rate}\n'
 

@@ -1,7 +1,7 @@
-"""Wiring of an import: whom to ask with which credentials, and the store it goes to.
+"""Moving history in from another product: whom to ask with which credentials, and the store it goes to.
 
-Credentials come from the variables by which the other product's own clients know them; they are no settings
-of this service, and a command line would show them to everybody on the machine.
+`trace-svc import` calls it. Credentials come from the variables by which the other product's own clients know
+them; they are no settings of this service, and a command line would show them to everybody on the machine.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from protocol.operator import OperatorError
+from svc.application.bounds import default_terms, ingest_limits
 from svc.config.table import Settings
 from svc.domain.attributes.reading import AttributeReader
 from svc.domain.disk_budget import level_of
@@ -45,8 +46,6 @@ from svc.store.retention.sweep import read_override
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.importing import PostgresImportStore
 from svc.store.spans.masking import MaskingStore
-from svc.wiring.spools import ingest_limits
-from svc.wiring.terms import default_terms
 
 #: An import adds some tens of MiB in so long.
 LOOK_S: Final = 2.0

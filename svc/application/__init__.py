@@ -1,0 +1,15 @@
+"""What the service does for people and agents where one request is not all of it: rule, refusal, record.
+
+- `run_requests`: what a run of an agent is asked, its key, and what its answer counts for;
+- `own_checks`, `alert_dispatcher`: what alerts see of this process, and how they are sent;
+- `invitation_mail`: the mails with links of invitations;
+- `history_import`: moving in from another product;
+- `nightly_backup`: a backup as a process of its own, and what a disk budget must be at least;
+- `shared_prices`: the operator's prices, in force in every copy;
+- `bounds`: what an install takes in and keeps.
+
+What a person does with one request (a case resolved, a key revoked, a member invited) is one function of
+`svc.front.api`, which REST and pages both call: it has the caller, the form and the refusals in hand, and
+transaction and audit row are one call into the store. Nothing here knows of HTTP or of pages; `svc.wiring`
+hands these to the front's ports and to the actors.
+"""
