@@ -2,6 +2,9 @@
 
 `serve` runs the whole of it. What is plugged into what is `svc.wiring.service`.
 
+A process that stops in favour of its successor keeps the listening sockets open and refuses nothing: what is
+inside is answered, and who connects then waits for the next process to accept.
+
 Ordering of a stop, within `SVC_SHUTDOWN_DRAIN_SECONDS`: the listeners refuse new requests and finish the old;
 the spool closes; the drainers empty it and go home; the loops are cancelled; the pool, the embedded server
 and the asyncio loop close.
@@ -10,6 +13,7 @@ and the asyncio loop close.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -28,10 +32,12 @@ from svc.config.table import Settings
 from svc.domain.pricing import PriceBook
 from svc.front.server.connection import contain_connections
 from svc.front.server.hypercorn import HttpConfig
-from svc.front.server.listening import address_refused, bound, free
+from svc.front.server.listening import bound
 from svc.ingest.prices import BadPrices, price_book
+from svc.runtime.child import own_command
 from svc.runtime.files import quiet_capacity_errors, raise_file_limit
 from svc.runtime.garbage import collect_seldom
+from svc.runtime.handover import Inherited, Successor, rehearse
 from svc.store.accounts.audit import SYSTEM
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
@@ -66,9 +72,10 @@ async def serve(
     settings: Settings,
     *,
     stop: trio.Event | None = None,
+    successor: Successor | None = None,
     task_status: trio.TaskStatus[Ready | None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run the service until SIGTERM, SIGINT or `stop`.
+    """Run the service until SIGTERM, SIGINT or `stop`; with a `successor`, until SIGUSR2 in favour of it.
 
     Tells `task_status` when every listener is open, or None when it was stopped before that.
 
@@ -79,14 +86,21 @@ async def serve(
     opening = trio.Event()
     async with trio.open_nursery() as service_nursery:
         # To the very end: a supervisor may signal twice, and the second must not cut the drain off.
-        service_nursery.start_soon(_signals, stop)
+        service_nursery.start_soon(_signals, stop, opening, successor)
         with trio.CancelScope() as starting:
             service_nursery.start_soon(_give_up, starting, stop, opening)
-            await _live(settings, stop, opening, task_status)
+            await _live(settings, stop, opening, task_status, successor)
         if starting.cancelled_caught:
             task_status.started(None)
         service_nursery.cancel_scope.cancel()
     log.info("stopped")
+
+
+def check(settings: Settings) -> None:
+    """What a start reads before it begins anything. Raises `OperatorError` as it would."""
+    price_book(settings.prices_file)
+    open_tls(settings)
+    check_spool_folder(settings)
 
 
 async def _give_up(starting: trio.CancelScope, stop: trio.Event, opening: trio.Event) -> None:
@@ -96,7 +110,11 @@ async def _give_up(starting: trio.CancelScope, stop: trio.Event, opening: trio.E
 
 
 async def _live(
-    settings: Settings, stop: trio.Event, opening: trio.Event, task_status: trio.TaskStatus[Ready | None]
+    settings: Settings,
+    stop: trio.Event,
+    opening: trio.Event,
+    task_status: trio.TaskStatus[Ready | None],
+    successor: Successor | None,
 ) -> None:
     prices = price_book(settings.prices_file)
     tls = open_tls(settings)
@@ -104,28 +122,44 @@ async def _live(
     raise_file_limit()
     quiet_capacity_errors()
     with _open_front(settings, tls) as front:
-        await _run(settings, stop, opening, task_status, prices, front)
+        await _run(settings, stop, opening, task_status, prices, front, successor)
 
 
 @attrs.frozen
 class _Front:
-    """The addresses of the HTTP listeners, taken and not listening yet; `tls` where this process does TLS."""
+    """The addresses of the listeners, taken before anything else; `tls` where this process does TLS."""
 
     plain: socket.socket
-    tls: tuple[socket.socket, Tls] | None = None
+    grpc: socket.socket | None
+    tls: tuple[socket.socket, Tls] | None
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """All of them."""
+        secure = None if self.tls is None else self.tls[0]
+        return [sock for sock in (self.plain, self.grpc, secure) if sock is not None]
+
+    def http(self) -> HttpConfig:
+        """What Hypercorn serves; it closes copies of these sockets."""
+        return HttpConfig(self.plain, None if self.tls is None else (self.tls[0], self.tls[1].doors.https))
 
 
 @contextmanager
 def _open_front(settings: Settings, tls: Tls | None) -> Iterator[_Front]:
+    inherited = Inherited.take(os.environ)
     with ExitStack() as sockets:
-        plain = sockets.enter_context(bound(*settings.http_bind, "SVC_HTTP_BIND"))
+
+        def take(host: str, port: int, variable: str) -> socket.socket:
+            return sockets.enter_context(bound(host, port, variable, inherited.at(port)))
+
+        host, grpc, secure = settings.http_bind[0], None, None
+        plain = take(*settings.http_bind, "SVC_HTTP_BIND")
         if settings.transport in ("GRPC", "BOTH"):
-            free(settings.http_bind[0], settings.grpc_port, "SVC_INGEST_OTLP_GRPC_PORT")
-        if tls is None:
-            yield _Front(plain)
-        else:
-            secure = sockets.enter_context(bound(*settings.https_bind, "SVC_HTTPS_BIND"))
-            yield _Front(plain, (secure, tls))
+            grpc = take(host, settings.grpc_port, "SVC_INGEST_OTLP_GRPC_PORT")
+        if tls is not None:
+            secure = (take(*settings.https_bind, "SVC_HTTPS_BIND"), tls)
+        inherited.close()
+        yield _Front(plain, grpc, secure)
 
 
 async def _run(
@@ -135,6 +169,7 @@ async def _run(
     task_status: trio.TaskStatus[Ready | None],
     prices: PriceBook,
     front: _Front,
+    successor: Successor | None,
 ) -> None:
     async with open_store(settings) as store:
         await check_budget(settings, store.database)
@@ -164,13 +199,18 @@ async def _run(
                     opening.set()
                     # Before anybody waits for an answer: it held the loop for 0.12 s (measured 2026-11).
                     collect_seldom()
-                    task_status.started(await _open_listeners(service, server_nursery, front))
+                    http = front.http()
+                    task_status.started(await _open_listeners(service, server_nursery, front, http))
                     with service.watchdog.watching():
                         await stop.wait()
                     # From here on everything must be over in time: requests first, then the spool.
                     drainer_nursery.cancel_scope.deadline = trio.current_time() + settings.shutdown_drain_s
-                    await _close_listeners(service, settings.shutdown_drain_s)
-                    server_nursery.cancel_scope.cancel()
+                    if successor is not None and successor.awaited:
+                        successor.keep(*front.sockets)
+                        await _leave_listeners(service, http, settings.shutdown_drain_s)
+                    else:
+                        await _close_listeners(service, settings.shutdown_drain_s)
+                        server_nursery.cancel_scope.cancel()
                 service.spool.close()
                 await service.teeing.flushed(drainer_nursery.cancel_scope.deadline - trio.current_time())
             spool = service.spool.state()
@@ -181,13 +221,30 @@ async def _run(
             loop_nursery.cancel_scope.cancel()
 
 
-async def _signals(stop: trio.Event) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
-        async for number in arriving:
-            log.info(
-                "%s on %s", "still stopping" if stop.is_set() else "stopping", signal.Signals(number).name
-            )
-            stop.set()
+async def _signals(stop: trio.Event, opening: trio.Event, successor: Successor | None) -> None:
+    anew = () if successor is None else (signal.SIGUSR2,)
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *anew) as arriving:
+            async for number in arriving:
+                name = signal.Signals(number).name
+                if successor is None or number != signal.SIGUSR2:
+                    log.info("%s on %s", "still stopping" if stop.is_set() else "stopping", name)
+                    stop.set()
+                elif not opening.is_set() or stop.is_set():
+                    log.info("%s is ignored %s", name, "in a stop" if stop.is_set() else "in a start")
+                else:
+                    nursery.start_soon(_make_way, stop, successor)
+
+
+async def _make_way(stop: trio.Event, successor: Successor) -> None:
+    """Stop in favour of the successor, unless it would not start."""
+    fault = await rehearse(own_command())
+    if fault is not None:
+        log.error("the next process would not start, so this one stays: %s", fault)
+    elif not stop.is_set():
+        log.info("stopping in favour of the next process")
+        successor.awaited = True
+        stop.set()
 
 
 async def _read_anew(service: Service) -> None:
@@ -209,25 +266,20 @@ async def _read_anew(service: Service) -> None:
                 log.info("prices are now %s", service.prices.version)
 
 
-async def _open_listeners(service: Service, server_nursery: trio.Nursery, front: _Front) -> Ready:
+async def _open_listeners(
+    service: Service, server_nursery: trio.Nursery, front: _Front, http: HttpConfig
+) -> Ready:
     settings = service.settings
     secure, tls = (None, None) if front.tls is None else front.tls
     contain_connections(service.connection_limiter, None if tls is None else tls.doors)
     service.bound_to(front.plain.getsockname()[1])
     service.demo.url = _near(front.plain if secure is None else secure, secure is not None)
-    host = settings.http_bind[0]
-    grpc_port = None
-    if settings.transport in ("GRPC", "BOTH"):
-        try:
-            await service.grpc.open(host, settings.grpc_port, None if tls is None else tls.doors.grpc)
-        except OSError as error:
-            # It was free when the start began.
-            raise address_refused(error, host, settings.grpc_port, "SVC_INGEST_OTLP_GRPC_PORT") from None
-        grpc_port = settings.grpc_port
+    if front.grpc is not None:
+        await service.grpc.open(front.grpc, None if tls is None else tls.doors.grpc)
+    grpc_port = None if front.grpc is None else settings.grpc_port
     door: Any = service.door  # Hypercorn spells out ASGI's dictionaries, key by key
-    config = HttpConfig(front.plain, None if secure is None or tls is None else (secure, tls.doors.https))
     binds: list[str] = await server_nursery.start(
-        partial(serve_http, door, config, mode="asgi", shutdown_trigger=trio.sleep_forever)
+        partial(serve_http, door, http, mode="asgi", shutdown_trigger=http.shut.wait)
     )
     url = binds[0].removesuffix("/") if tls is None else f"https://{settings.site_domain}"
     url += settings.base_path
@@ -245,6 +297,13 @@ async def _close_listeners(service: Service, timeout_s: float) -> None:
     async with trio.open_nursery() as closing:
         closing.start_soon(_close_http, service, timeout_s)
         closing.start_soon(service.grpc.close, timeout_s)
+
+
+async def _leave_listeners(service: Service, http: HttpConfig, timeout_s: float) -> None:
+    """Refuse nothing: answer what is inside, and leave who comes to the successor."""
+    async with trio.open_nursery() as leaving:
+        leaving.start_soon(http.leave, timeout_s)
+        leaving.start_soon(service.grpc.leave, timeout_s)
 
 
 async def _close_http(service: Service, timeout_s: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to listen on, in the place of that of SVC_HTTP_BIND")
     parser.add_argument("--port", type=int, help="the port to listen on, likewise")
     parser.add_argument("--data-dir", metavar="DIR", help="the folder of all data, for SVC_DATA_DIR")
+    parser.add_argument("--check", action="store_true", help="read code and settings, say what is wrong, end")
     parser.epilog = "settings, read from the environment [default]:\n" + settings_help()
 
 
@@ -47,16 +49,22 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
     return env
 
 
-async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT."""
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; on SIGUSR2 begin anew under the same process id."""
     # What follows takes a second to import, and help need not wait for it.
-    from svc.serve import Ready, serve
+    from svc.runtime.handover import Successor
+    from svc.serve import Ready, check, serve
 
+    if arguments.check:
+        check(settings)
+        print("the settings are fine")
+        return
     elsewhere = other_folder(settings)
     if elsewhere is not None:
         raise OperatorError(f"{elsewhere}. Stop it first, or give this one another --port")
+    successor = Successor()
     async with trio.open_nursery() as nursery:
-        ready: Ready | None = await nursery.start(serve, settings)
+        ready: Ready | None = await nursery.start(partial(serve, settings, successor=successor))
         if ready is None:
             return
         print(f"trace-svc is ready at {ready.http_url}", flush=True)
@@ -68,6 +76,8 @@ async def run(_arguments: argparse.Namespace, settings: Settings) -> None:
             keys = greeting(ready.http_url, *ready.first_keys)
             is_terminal = sys.stdout.isatty()
             print(keys if is_terminal else _key_file(settings.data_dir / FIRST_KEYS, keys), flush=True)
+    if successor.awaited:
+        successor.begin()
 
 
 def _invited(path: Path, url: str) -> str:

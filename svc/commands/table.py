@@ -56,6 +56,13 @@ class Command:
 
 COMMANDS: Final = (
     Command("serve", "run the service", "serve", serves=True, own_secrets=True, group=_RUN),
+    Command(
+        "restart",
+        "have the service begin anew, without a refused request",
+        "restart",
+        looks_only=True,
+        group=_RUN,
+    ),
     Command("init", "write a folder to start from with Docker Compose", "init", looks_only=True, group=_RUN),
     Command("keys", "make, list, rotate and revoke API keys", "keys", group=_ADMIT),
     Command("retention", "show what is kept how long, or sweep now", "retention", group=_KEEP),

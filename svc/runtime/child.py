@@ -47,6 +47,11 @@ def program(module: str, *arguments: str) -> Program:
     return Program([sys.executable, "-P", "-m", "svc.runtime", module, *arguments])
 
 
+def own_command() -> list[str]:
+    """The command that this process was started with, by the same Python."""
+    return [sys.executable, *sys.orig_argv[1:]]
+
+
 @asynccontextmanager
 async def child(
     module: str, *arguments: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None

@@ -13,10 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
 import trio
+
+from svc.runtime.clock import now
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +59,7 @@ class LoopWatchdog(trio.abc.Instrument):
     #: The step that took the most processor time, and the one that took longest by the clock.
     costliest: LoopStep = LoopStep()
     longest: LoopStep = LoopStep()
+    started_at: datetime = attrs.field(factory=now)
     _thread_id: int = attrs.field(factory=threading.get_ident)
     _pass_began_s: float = 0.0
     _step_began_s: float = 0.0
@@ -130,6 +134,7 @@ class LoopWatchdog(trio.abc.Instrument):
             "stalls": self.stalls,
             "longest_step_ms": round(self.longest.seconds * 1000),
             "longest_step_cpu_ms": round(self.costliest.cpu_seconds * 1000),
+            "started_at": self.started_at.isoformat(timespec="milliseconds"),
         }
         if self.longest.task:
             details["longest_step"] = f"{self.longest.task} {self.longest.location}".rstrip()

@@ -12,18 +12,28 @@ from pathlib import Path
 
 from protocol.operator import OperatorError
 from svc.config.table import read_settings
-from svc.front.server.listening import holding_process
+from svc.front.server.listening import holding_processes
+
+
+def serving_process(port: int) -> Path | None:
+    """The folder below /proc of a service of ours on this port, passing over others that hold its socket."""
+    for process in holding_processes(port):
+        # It may end meanwhile.
+        with suppress(OSError):
+            words = _words(process)
+            ours = any("trace-svc" in word or word.startswith("svc") for word in words)
+            if "serve" in words and ours:
+                return process
+    return None
 
 
 def served_folder(port: int) -> Path | None:
     """The data folder of a service of ours on this port; None of others, and where it cannot be seen."""
-    process = holding_process(port)
+    process = serving_process(port)
     if process is None:
         return None
     with suppress(OSError, OperatorError):
-        words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
-        if "serve" not in words or not any("trace-svc" in word or word.startswith("svc") for word in words):
-            return None
+        words = _words(process)
         pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
         env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         for word, value in zip(words, [*words[1:], ""], strict=True):
@@ -31,3 +41,7 @@ def served_folder(port: int) -> Path | None:
                 env["SVC_DATA_DIR"] = word.partition("=")[2] or value
         return Path(os.readlink(process / "cwd")) / read_settings(env).data_dir
     return None
+
+
+def _words(process: Path) -> list[str]:
+    return os.fsdecode((process / "cmdline").read_bytes()).split("\0")

@@ -19,6 +19,7 @@ from tests.wire import request, span
 WITHOUT = {
     "serve": "serves",
     "sandbox-runner": "serves",
+    "restart": "says when the service is ready again",
     "completion": "prints a script",
     "export": "prints the rows themselves, as JSON lines",
     "demo": "shows somebody around",

@@ -20,6 +20,7 @@ NO_DESTINATION = {
     "svc/commands/demo.py",
     "svc/commands/doctor.py",
     "svc/commands/own_service.py",
+    "svc/commands/restart.py",
     "svc/commands/support_bundle.py",
     "svc/outside/http.py",
     "svc/application/alert_dispatcher.py",

@@ -10,9 +10,10 @@ grpclib has no compression of its own (0.4.9), so the message frame is read here
 Cancellation: a client that cancels its call cancels the handler; as over HTTP nothing is awaited between
 `Intake.take` and the answer. On a stop, `close` refuses new calls, waits for those inside, then closes the
 sockets; `wait_closed` of grpclib can hang on an idle client, so it is never waited for without a bound.
+`leave` is the stop in favour of a successor on the same socket.
 
 Danger: an exception that escapes into the asyncio loop ends the loop, and with it the database and the
-service. What a client sends is therefore contained where it arrives (`_Connection`).
+service. What a client sends is therefore contained where it arrives (`svc.front.otlp.grpc_connection`).
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ import asyncio
 import io
 import logging
 import re
+import socket
 import ssl
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
+from weakref import WeakSet
 
 import attrs
 import trio_asyncio
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
-from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
-from h2.events import RequestReceived, UnknownFrameReceived
 
 from actors.keys import Busy, Grant, Keys, WasRevoked
 from actors.spool.memory import Reservation
@@ -62,31 +63,29 @@ from protocol.refusals import (
 )
 from protocol.tokens import bearer
 from svc.front.auth.callers import Callers
+from svc.front.otlp.grpc_connection import (
+    ENCODING,
+    OVERSIZED,
+    TIMEOUT,
+    GrpcConnection,
+)
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.otlp.signals import Signal, success
+from svc.front.server.hypercorn import MOMENT_S
 
 log = logging.getLogger(__name__)
 
 METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 MESSAGE_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
-#: What the metadata of a call may weigh, counted as HTTP/2 counts (RFC 9113 §6.5.2); twice what gRPC's own
-#: servers take. A header block of more than 64 KiB ends its connection before it is unpacked.
-METADATA_BYTES: Final = 16 * 1024
-_ENTRY_BYTES: Final = 32
-_ROUTING: Final = frozenset({":method", ":path", ":scheme", ":authority", "content-type", "te"})
-#: Entries of our own between the connection and the call; no client can send one.
-_OURS: Final = "svc-grpc-"
-_OVERSIZED: Final = _OURS + "oversized"
-_TIMEOUT: Final = _OURS + "timeout"
-_ENCODING: Final = _OURS + "encoding"
-_RENAMED: Final = {"grpc-timeout": _TIMEOUT, "grpc-encoding": _ENCODING}
 _TIMEOUT_FORM: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 #: What `grpc-encoding` may name; a message that is gzip needs no name.
 COMPRESSIONS: Final = frozenset({"gzip", "snappy", "zstd"})
 READ_STEP_BYTES: Final = 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+#: Connections that wait to be accepted, as at the HTTP door.
+BACKLOG: Final = 1024
 
 
 class _Bytes(CodecBase):
@@ -110,47 +109,6 @@ class _Details(StatusDetailsCodecBase):
 
     def decode(self, status: Status, message: str | None, data: bytes) -> Any:
         return rpc.Status.parse(data)
-
-
-class _Connection(H2Protocol):
-    """grpclib's connection, which ignores frames it does not know and never raises over what it was sent."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
-        self.processor.processors[UnknownFrameReceived] = lambda _event: None
-        accept: Any = self.processor.processors[RequestReceived]
-
-        def bounded(event: RequestReceived) -> None:
-            event.headers = bounded_metadata(event.headers)  # type: ignore[arg-type,assignment]
-            accept(event)
-
-        self.processor.processors[RequestReceived] = bounded
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            super().data_received(data)
-        except Exception as error:
-            log.warning("a gRPC connection was dropped: %s", type(error).__name__)
-            self.processor.close("unreadable")
-
-
-def bounded_metadata(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The headers of a call as grpclib may have them.
-
-    Of more than `METADATA_BYTES` only what routes the call is left, and `_OVERSIZED` says so. Binary ones go,
-    for nothing here reads one: of one that is no base64 grpclib makes an ERROR and no answer. The deadline
-    and the compression get names of ours: grpclib logs an ERROR over a deadline that passes, and keeps the
-    name of the compression to itself.
-    """
-    size_bytes = sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
-    if size_bytes > METADATA_BYTES:
-        return [*(entry for entry in headers if entry[0] in _ROUTING), (_OVERSIZED, str(size_bytes))]
-    return [
-        (_RENAMED.get(name, name), value)
-        for name, value in headers
-        if not name.endswith("-bin") and not name.startswith(_OURS)
-    ]
 
 
 class _Methods(dict[str, Handler]):
@@ -181,10 +139,20 @@ class _Server(Server):
         methods = _Methods(self._mapping)
         methods.note_signal = service.note_signal
         self._mapping = methods
+        self._connections: WeakSet[GrpcConnection] = WeakSet()
 
-    def _protocol_factory(self) -> H2Protocol:
+    def _protocol_factory(self) -> GrpcConnection:
         protocol = super()._protocol_factory()
-        return _Connection(protocol.handler, protocol.config, protocol.h2_config)
+        connection = GrpcConnection(protocol.handler, protocol.config, protocol.h2_config)
+        self._connections.add(connection)
+        return connection
+
+    def send_away(self) -> None:
+        """Accept no more connections, and tell the clients of those there are to make new ones."""
+        assert self._server is not None
+        self._server.close()
+        for connection in list(self._connections):
+            connection.send_away()
 
 
 @attrs.frozen
@@ -222,7 +190,7 @@ class OtlpGrpc:
     def __init__(self, *, intake: Intake, keys: Keys, callers: Callers) -> None:
         self._intake, self._keys, self._callers = intake, keys, callers
         self.note_signal = intake.tally.signals.note
-        self._server: Server | None = None
+        self._server: _Server | None = None
         self._closing = False
         self._emptied = asyncio.Event()
         self.in_flight = 0
@@ -238,15 +206,27 @@ class OtlpGrpc:
             for path, signal in signals.items()
         }
 
-    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """Listen, under TLS where there is a context for it. Raises `OSError` when the port is taken."""
+    async def open(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on a bound socket, under TLS where there is a context for it. Raises `OSError`."""
 
-        async def start() -> Server:
+        async def start() -> _Server:
             server = _Server(self)
-            await server.start(host, port, ssl=tls)
+            # It closes what it is given, and so do we.
+            await server.start(sock=sock.dup(), ssl=tls, backlog=BACKLOG)
             return server
 
         self._server = await trio_asyncio.aio_as_trio(start)()
+
+    async def leave(self, timeout_s: float) -> bool:
+        """As `close`, in favour of a successor: accept no more, and let nobody be refused who hears of it."""
+
+        async def tell() -> None:
+            if self._server is not None:
+                self._server.send_away()
+                await asyncio.sleep(MOMENT_S)
+
+        await trio_asyncio.aio_as_trio(tell)()
+        return await self.close(timeout_s)
 
     async def close(self, timeout_s: float) -> bool:
         """Refuse new calls, wait for those inside, close. Returns whether all of them ended in time."""
@@ -286,9 +266,9 @@ class OtlpGrpc:
         sends it again, and spans are known by their ids.
         """
         metadata: Mapping[str, object] = stream.metadata or {}
-        if _OVERSIZED in metadata:
+        if OVERSIZED in metadata:
             return _failure(self._intake.tally.refuse(METADATA_TOO_LARGE))
-        timeout = str(metadata.get(_TIMEOUT, ""))
+        timeout = str(metadata.get(TIMEOUT, ""))
         if not timeout:
             return await self._answer(stream, signal)
         form = _TIMEOUT_FORM.fullmatch(timeout)
@@ -374,7 +354,7 @@ class OtlpGrpc:
         if not compressed:
             return body, "identity"
         metadata: Mapping[str, object] = stream.metadata or {}
-        encoding = str(metadata.get(_ENCODING, "")).strip().lower()
+        encoding = str(metadata.get(ENCODING, "")).strip().lower()
         if not encoding and body.startswith(_GZIP_MAGIC):
             encoding = "gzip"
         if compressed != 1 or encoding not in COMPRESSIONS:

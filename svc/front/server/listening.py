@@ -1,8 +1,9 @@
 """Taking an address before anything else is started, so that one that is taken is named at once.
 
-Called first in a start. Bound and not listening yet: clients are told that nobody is there until the service
-is ready. Never accepts. Who holds a port is read from `/proc`, where there is one; another account's
-processes are closed to us, and then nobody is named.
+Called first in a start. What is bound anew does not listen yet: clients are told that nobody is there until
+the service is ready. What was handed over listens already, and clients wait. Never accepts. Who holds a port
+is read from `/proc`, where there is one; another account's processes are closed to us, and then nobody is
+named.
 """
 
 from __future__ import annotations
@@ -26,8 +27,13 @@ class AddressTaken(OperatorError):
     """An address cannot be had; the text names the variable, the address, the cause and a remedy."""
 
 
-def bound(host: str, port: int, variable: str) -> socket.socket:
-    """A socket on this address, which `variable` sets. Raises `AddressTaken`."""
+def bound(host: str, port: int, variable: str, handed_over: socket.socket | None = None) -> socket.socket:
+    """A socket on this address, which `variable` sets: one that was handed over, else a new one.
+
+    Raises `AddressTaken`.
+    """
+    if handed_over is not None:
+        return handed_over
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -43,11 +49,6 @@ def bound(host: str, port: int, variable: str) -> socket.socket:
         sock.close()
         raise address_refused(error, host, port, variable) from None
     return sock
-
-
-def free(host: str, port: int, variable: str) -> None:
-    """Raise `AddressTaken` unless this address could be had right now."""
-    bound(host, port, variable).close()
 
 
 def address_refused(error: OSError, host: str, port: int, variable: str) -> AddressTaken:
@@ -70,7 +71,7 @@ def _cause(error: OSError, port: int, variable: str) -> str:
 
 def holder(port: int) -> str:
     """The program that listens on this port, as far as this account may see."""
-    process = holding_process(port)
+    process = next(holding_processes(port), None)
     # It may end meanwhile.
     with suppress(OSError):
         if process is not None:
@@ -78,16 +79,15 @@ def holder(port: int) -> str:
     return "another program"
 
 
-def holding_process(port: int) -> Path | None:
-    """The folder below /proc of the process that listens on this port, as far as this account may see."""
+def holding_processes(port: int) -> Iterator[Path]:
+    """The folders below /proc of the processes that listen on this port, as far as this account may see."""
     inodes = {inode for table in _TABLES for inode in _listening(Path(table), port)}
     sockets = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").glob("[0-9]*") if sockets else ():
         # It may end meanwhile, and another account's is closed to us.
         with suppress(OSError):
             if any(os.readlink(file) in sockets for file in (process / "fd").iterdir()):
-                return process
-    return None
+                yield process
 
 
 def _listening(table: Path, port: int) -> Iterator[str]:

@@ -62,11 +62,15 @@ class Streams(H2Protocol):
                 return
             if isinstance(event, h2.events.StreamReset):
                 await self._reset(event)
-            elif isinstance(event, h2.events.RequestReceived) and len(self._handlers) >= MOST_HANDLERS:
+            elif isinstance(event, h2.events.RequestReceived) and not self._has_room():
                 self._refuse(event)
             else:
                 await super()._handle_events([event])
         await self._flush()
+
+    def _has_room(self) -> bool:
+        """Whether a request may begin. In a stop none does; refused like this, it is safe to send again."""
+        return len(self._handlers) < MOST_HANDLERS and not self.context.terminated.is_set()
 
     async def _reset(self, event: h2.events.StreamReset) -> None:
         await super()._handle_events([event])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,7 @@ import trio
 
 from actors.keys import Grant
 from actors.spool.memory import MemorySpool, Spool
+from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 
@@ -91,3 +93,11 @@ class Sender:
     def body(self) -> bytes:
         """The body of the answer."""
         return b"".join(message.get("body", b"") for message in self.heard)
+
+
+async def opened(door: OtlpGrpc) -> int:
+    """Have a gRPC door listen on a port of its own, which is returned."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        await door.open(sock)
+        port: int = sock.getsockname()[1]
+        return port

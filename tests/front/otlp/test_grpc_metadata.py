@@ -19,11 +19,11 @@ from protocol.refusals import (
     GRPC_UNKNOWN,
     METADATA_TOO_LARGE,
 )
-from svc.front.otlp.grpc import METADATA_BYTES, OtlpGrpc, bounded_metadata
+from svc.front.otlp.grpc import OtlpGrpc
+from svc.front.otlp.grpc_connection import METADATA_BYTES, bounded_metadata
 from tests import wire
 from tests.e2e.hostile import EXPORT, Http2, http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, intake
-from tests.service import free_port
+from tests.front.otlp.doors import TOKEN, AnyKey, intake, opened
 
 T = TypeVar("T")
 HEADERS = (
@@ -37,10 +37,10 @@ BODY = wire.request(wire.span()).SerializeToString()
 
 
 async def with_door(work: Callable[[int], T], *, budget: int = 1_000_000) -> T:
-    port, taken = free_port(), intake(MemorySpool(budget))
+    taken = intake(MemorySpool(budget))
     async with trio_asyncio.open_loop():
         door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
-        await door.open("127.0.0.1", port)
+        port = await opened(door)
         try:
             found = await trio.to_thread.run_sync(work, port)
         finally:

@@ -24,9 +24,8 @@ from svc.front.otlp.quotas import Quotas, QuotaSizes
 from svc.front.otlp.signals import OTHERS, Signal
 from tests import log_bodies
 from tests.e2e.hostile import http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, request
+from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, opened, request
 from tests.log_bodies import as_json, as_protobuf
-from tests.service import free_port
 
 JSON = "application/json"
 HEADERS = (
@@ -163,9 +162,8 @@ async def test_without_the_setting_there_is_no_such_door() -> None:
 
 async def called(taken: Intake, signal: Signal, body: bytes) -> bytes:
     """The message that a call over gRPC is answered with."""
-    port = free_port()
 
-    def call() -> bytes:
+    def call(port: int) -> bytes:
         with http2(port) as client:
             client.state.send_headers(1, pseudo(PATHS[signal].encode(), b"POST", *HEADERS))
             message = b"\0" + len(body).to_bytes(4, "big") + body
@@ -181,9 +179,9 @@ async def called(taken: Intake, signal: Signal, body: bytes) -> bytes:
 
     async with trio_asyncio.open_loop():
         door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
-        await door.open("127.0.0.1", port)
+        port = await opened(door)
         try:
-            return await trio.to_thread.run_sync(call)
+            return await trio.to_thread.run_sync(call, port)
         finally:
             await door.close(1.0)
 

@@ -16,8 +16,8 @@ from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.server.door import HungUp
 from tests import wire
 from tests.e2e.hostile import EXPORT, http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, request
-from tests.service import free_port, until
+from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, opened, request
+from tests.service import until
 
 BUDGET = 100_000
 
@@ -103,10 +103,10 @@ async def test_inflated_bytes_count_too() -> None:
 
 
 async def test_a_message_over_grpc_counts_before_it_is_read_and_gives_its_room_back() -> None:
-    spool, port = MemorySpool(BUDGET, clock=lambda: 0.0), free_port()
+    spool = MemorySpool(BUDGET, clock=lambda: 0.0)
     door = OtlpGrpc(intake=intake(spool), keys=AnyKey(), callers=None)  # type: ignore[arg-type]
 
-    def call() -> tuple[int, bytes]:
+    def call(port: int) -> tuple[int, bytes]:
         headers = (
             (b"te", b"trailers"),
             (b"content-type", b"application/grpc"),
@@ -129,8 +129,8 @@ async def test_a_message_over_grpc_counts_before_it_is_read_and_gives_its_room_b
             return held, dict(answer.headers)[b"grpc-status"]
 
     async with trio_asyncio.open_loop():
-        await door.open("127.0.0.1", port)
-        held, status = await trio.to_thread.run_sync(call)
+        port = await opened(door)
+        held, status = await trio.to_thread.run_sync(call, port)
         await door.close(1.0)
     assert (held, status) == (60_000, b"14")
     assert spool.state().reserved_bytes == 0

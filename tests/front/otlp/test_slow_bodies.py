@@ -17,8 +17,7 @@ from svc.front.otlp import http as otlp_http
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from tests.e2e.hostile import EXPORT, http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, intake
-from tests.service import free_port
+from tests.front.otlp.doors import TOKEN, AnyKey, intake, opened
 
 
 @attrs.define(eq=False)
@@ -58,10 +57,10 @@ async def test_a_body_that_never_ends_is_answered_over_http(autojump_clock: Mock
 
 async def test_a_message_that_never_ends_is_answered_over_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp_grpc, "MESSAGE_TIMEOUT_S", 0.1)
-    taken, port = intake(), free_port()
+    taken = intake()
     door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
 
-    def call() -> dict[bytes, bytes]:
+    def call(port: int) -> dict[bytes, bytes]:
         with http2(port) as client:
             headers = (
                 (b"te", b"trailers"),
@@ -76,8 +75,8 @@ async def test_a_message_that_never_ends_is_answered_over_grpc(monkeypatch: pyte
             return {bytes(name): bytes(value) for name, value in answer.headers}
 
     async with trio_asyncio.open_loop():
-        await door.open("127.0.0.1", port)
-        said = await trio.to_thread.run_sync(call)
+        port = await opened(door)
+        said = await trio.to_thread.run_sync(call, port)
         await door.close(1.0)
     # DEADLINE_EXCEEDED, which exporters try again (OTLP, "Failures").
     assert (said[b"grpc-status"], said[b"grpc-message"]) == (b"4", BODY_TIMEOUT.message.encode())

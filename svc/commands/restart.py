@@ -1,0 +1,110 @@
+"""`trace-svc restart`: have the running service begin anew, with the code that is installed now.
+
+It asks by SIGUSR2. The service keeps its process id and its listening sockets, answers what is inside, and
+who connects meanwhile waits in the kernel: nothing is refused. Never starts a service that does not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import trio
+
+from protocol.operator import OperatorError
+from protocol.release import release
+from svc.commands.own_service import asking, other_folder, own_url
+from svc.config.table import Settings
+from svc.runtime.handover import rehearse
+from svc.wiring.neighbour import serving_process
+
+#: A drain of 25 s, then the start, which may wait for its database.
+TIMEOUT_S: Final = 120.0
+_POLL_S: Final = 0.2
+#: While nobody accepts, a question waits in the kernel.
+_ANSWER_S: Final = 30.0
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """How long to wait."""
+    parser.description = (
+        "Have the running service begin anew with the code that is installed now, for example after an"
+        " upgrade. Its listening sockets stay open: requests wait for the new process and are not refused."
+        " Settings that come from the environment of the service stay what they are."
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help=f"how long to wait until it is ready [{TIMEOUT_S:.0f}]",
+    )
+
+
+async def run(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Ask, wait until the new process answers, and say how long that took. Raises `OperatorError`."""
+    elsewhere = other_folder(settings)
+    if elsewhere is not None:
+        raise OperatorError(elsewhere)
+    process = _process(settings)
+    await _rehearse(process)
+    process_id = int(process.name)
+    began_s = trio.current_time()
+    async with asking(own_url(settings), settings, timeout_s=_ANSWER_S) as client:
+        earlier_start = await _started_at(client, settings)
+        if earlier_start is None:
+            raise OperatorError(f"the service at {own_url(settings)} does not answer, so it is left alone")
+        try:
+            os.kill(process_id, signal.SIGUSR2)
+        except PermissionError:
+            raise OperatorError(f"process {process_id} belongs to another account; ask as that one") from None
+        print(f"process {process_id} reads the code of {release()}, finishes what is inside and begins anew")
+        with trio.move_on_after(arguments.timeout):
+            await _begun_after(earlier_start, client, settings)
+            print(f"ready again after {trio.current_time() - began_s:.1f} s")
+            return
+    raise OperatorError(
+        f"it did not begin anew within {arguments.timeout:.0f} s; its log says why it stays, or what it waits"
+        " for"
+    )
+
+
+async def _begun_after(earlier_start: Any, client: httpx2.AsyncClient, settings: Settings) -> None:
+    while True:
+        await trio.sleep(_POLL_S)
+        if await _started_at(client, settings) not in (earlier_start, None):
+            return
+
+
+def _process(settings: Settings) -> Path:
+    url = httpx2.URL(own_url(settings))
+    process = None if url.port is None else serving_process(url.port)
+    if process is None:
+        raise OperatorError(
+            f"no service at {url} is to be seen from here: `trace-svc serve` starts one; another account's"
+            " process is hidden from this account"
+        )
+    return process
+
+
+async def _rehearse(process: Path) -> None:
+    """Raise `OperatorError` where the command of the service would not start now."""
+    words = os.fsdecode((process / "cmdline").read_bytes()).rstrip("\0").split("\0")
+    pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
+    env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    fault = await rehearse(words, env=env, cwd=os.readlink(process / "cwd"))
+    if fault is not None:
+        raise OperatorError(f"the service stays as it is, for it would not start again: {fault}")
+
+
+async def _started_at(client: httpx2.AsyncClient, settings: Settings) -> Any:
+    """When the loop of the service began, as its health says; None while nobody answers."""
+    try:
+        report = await client.get(f"{settings.base_path}/actuator/health")
+        return report.json()["components"]["loop"]["details"]["started_at"]
+    except (httpx2.HTTPError, ValueError, KeyError):
+        return None
