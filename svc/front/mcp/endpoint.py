@@ -10,20 +10,16 @@ Secrets: neither arguments nor answers are logged; they hold payloads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import attrs
-import msgspec
 import trio
 
 from actors.keys import Grant, Keys
-from protocol.agents import PURPOSES, RUN_TOOLS
 from protocol.jsonrpc import (
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     INVALID_REQUEST,
-    METHOD_NOT_FOUND,
     OVER_BUDGET,
     Fault,
     Message,
@@ -34,7 +30,6 @@ from protocol.jsonrpc import (
     success,
 )
 from protocol.refusals import (
-    ANSWER_TOO_LARGE,
     BATCH_FULL,
     BATCH_TOO_SLOW,
     BODY_TIMEOUT,
@@ -43,27 +38,22 @@ from protocol.refusals import (
     NOT_FOUND,
     PAYLOAD_TOO_LARGE,
     Refusal,
-    Refused,
 )
-from protocol.storage import Outage, StoreRefused
 from protocol.tokens import MCP_PURPOSE, OAUTH_PURPOSE, Scope
 from svc.front.auth.bearer import authorize
 from svc.front.auth.client import Client, Surroundings, public_address
 from svc.front.concurrency import ConcurrencyLimiter
-from svc.front.mcp.given import ToolError
+from svc.front.mcp.methods import PROTOCOL_VERSION, RUN_PURPOSES, Methods
 from svc.front.mcp.reads import Reads
-from svc.front.mcp.tools import BadArguments, Catalogue, Tool, catalogue, instructions
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
-from svc.store.reads.payloads import ROOM_BYTES, Opening, answer_bytes
+from svc.store.reads.payloads import ROOM_BYTES, Opening
 
 log = logging.getLogger(__name__)
 
-PROTOCOL_VERSION: Final = "2025-06-18"
 #: What may stand in `MCP-Protocol-Version`. A later one is 400, and its clients fall back to `initialize`.
 KNOWN_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", PROTOCOL_VERSION, "2025-11-25"})
 #: Where applications learn how to be let in (`svc.front.oauth`).
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource/mcp"
-SERVER_INFO: Final = {"name": "svc-mcp", "version": "0.1.0"}
 MAX_BODY_BYTES: Final = 1024 * 1024
 BODY_TIMEOUT_S: Final = 60.0
 
@@ -75,10 +65,8 @@ BATCH_TIMEOUT_S: Final = 60.0
 LEAST_ROOM_BYTES: Final = MIB // 2
 
 _SCOPES: Final[tuple[Scope, ...]] = ("admin",)
-#: Keys that a run of an agent holds open this door too, and of it the run's tools.
-_RUNS: Final = frozenset(PURPOSES.values())
-#: Those that are good for this door alone open all of it.
-_PURPOSES: Final = _RUNS | {MCP_PURPOSE, OAUTH_PURPOSE}
+#: Keys that are good for this door alone open it, and those of runs open a part of it.
+_PURPOSES: Final = RUN_PURPOSES | {MCP_PURPOSE, OAUTH_PURPOSE}
 _JSON: Final = b"application/json"
 _CHALLENGE: Final = b'Bearer realm="svc-mcp"'
 
@@ -156,6 +144,10 @@ class Mcp:
         answer = await self._one(grant, messages, ROOM_BYTES, Opening())
         return _Reply(204) if answer is None else _Reply(200, answer)
 
+    @property
+    def _methods(self) -> Methods:
+        return Methods(self.reads, self.concurrency)
+
     def _credential(self, refusal: Refusal, headers: Mapping[str, str], client: Client) -> _Reply | Refusal:
         match refusal.status:
             case 401:
@@ -198,80 +190,13 @@ class Mcp:
                 return failure(message)
             case Request():
                 try:
-                    result = await self._result(grant, message, room_bytes, opening)
+                    result = await self._methods.answer(grant, message, room_bytes, opening)
                 except Exception:
                     log.exception("an MCP request failed: %s", message.method[:60])
                     result = Fault(INTERNAL_ERROR, "something went wrong on our side; the log names it")
                 if isinstance(result, Fault):
                     return failure(attrs.evolve(result, id=message.id))
                 return success(message.id, result)
-
-    async def _result(self, grant: Grant, request: Request, room_bytes: int, opening: Opening) -> Any:
-        params = {} if request.params is None else request.params
-        match request.method:
-            case "initialize":
-                return {
-                    "protocolVersion": PROTOCOL_VERSION,
-                    "capabilities": {"tools": {"listChanged": False}},
-                    "serverInfo": SERVER_INFO,
-                    "instructions": instructions(self._offered(grant)),
-                }
-            case "ping":
-                return {}
-            case "tools/list":
-                if isinstance(params, dict) and params.get("cursor"):
-                    return Fault(INVALID_PARAMS, "there is one page of tools and no cursor to it")
-                tools = self._catalogue
-                return tools.listed_to_runs if grant.purpose in _RUNS else tools.listed
-            case "tools/call":
-                return await self._call(grant, params, room_bytes, opening)
-            case other:
-                return Fault(METHOD_NOT_FOUND, f"method not found: {other[:200]}")
-
-    async def _call(self, grant: Grant, params: Any, room_bytes: int, opening: Opening) -> Any:
-        if not isinstance(params, dict):
-            return Fault(INVALID_PARAMS, "params must be an object with name and arguments")
-        name, arguments = params.get("name"), params.get("arguments")
-        if not isinstance(name, str) or not name.strip():
-            return Fault(INVALID_PARAMS, "params.name must be the name of a tool; tools/list shows them")
-        if not isinstance(arguments, dict | None):
-            return Fault(INVALID_PARAMS, "params.arguments must be an object")
-        tool = self._catalogue.tools.get(name)
-        if tool is None or name not in self._offered(grant):
-            # A name that is withheld reads the same.
-            return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
-        try:
-            return await self._run(tool, grant, arguments or {}, room_bytes, opening)
-        except BadArguments as error:
-            return Fault(INVALID_PARAMS, str(error))
-        except ToolError as error:
-            return _said(str(error))
-        except Refused as error:
-            return _said(_refusal_text(error.refusal))
-        except StoreRefused:
-            return _said("the store cannot compare with one of these values; check the arguments")
-        except Outage:
-            return _said(
-                "the store cannot answer right now, or not in time; try again, or narrow the question"
-            )
-
-    @property
-    def _catalogue(self) -> Catalogue:
-        return catalogue(extensions=self.reads.extensions)
-
-    def _offered(self, grant: Grant) -> Collection[str]:
-        """The names of the tools on offer: to the key of a run, those that read what was traced."""
-        return RUN_TOOLS if grant.purpose in _RUNS else self._catalogue.tools
-
-    async def _run(
-        self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int, opening: Opening
-    ) -> Any:
-        """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
-        parsed = tool.read(arguments)
-        async with self.concurrency.slot(grant.key_id):
-            reads = attrs.evolve(self.reads, room_bytes=room_bytes, opening=opening)
-            answer = await tool.handler(reads, grant.project_id, parsed)
-            return await trio.to_thread.run_sync(_told, answer, room_bytes)
 
 
 async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:
@@ -306,30 +231,6 @@ async def _respond_empty(send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _told(answer: dict[str, Any], room_bytes: int) -> msgspec.Raw:
-    """A tool's answer: the same JSON as a text and as an object. Raises `ToolError` when it has no room."""
-    encoded = msgspec.json.encode(answer)
-    if answer_bytes(encoded) > room_bytes:
-        raise ToolError(ANSWER_TOO_LARGE.format(most_mib=max(1, room_bytes // MIB)))
-    return msgspec.Raw(
-        b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}'
-        % (msgspec.json.encode(encoded.decode()), encoded)
-    )
-
-
 def _over(message: Message, text: str) -> bytes | None:
     """What a member of a batch is told that has no room or no time left."""
     return failure(Fault(OVER_BUDGET, text, message.id)) if isinstance(message, Request) else None
-
-
-def _said(text: str) -> dict[str, Any]:
-    """A tool's failure."""
-    return {"content": [{"type": "text", "text": text}], "isError": True}
-
-
-def _refusal_text(refusal: Refusal) -> str:
-    allowed = (refusal.details or {}).get("allowed")
-    if refusal.code == "QUERY.UNKNOWN_FIELD":
-        fields = ", ".join(allowed or ())
-        return f"{refusal.message}; here it takes {fields} (describe_dataset tells facets from filters)"
-    return refusal.message if allowed is None else f"{refusal.message}; one of: {', '.join(allowed)}"

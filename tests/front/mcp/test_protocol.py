@@ -126,7 +126,7 @@ def test_initialize_always_answers_one_version(service: Service, version: str | 
     instructions = told.pop("instructions")
     assert told == {
         "protocolVersion": "2025-06-18",
-        "capabilities": {"tools": {"listChanged": False}},
+        "capabilities": {"tools": {"listChanged": False}, "prompts": {"listChanged": False}},
         "serverInfo": {"name": "svc-mcp", "version": "0.1.0"},
     }
     assert "read-only" in instructions
@@ -169,7 +169,9 @@ def test_an_id_comes_back_as_it_was(service: Service, id_: Any) -> None:
     assert f'"id":{json.dumps(id_)}' in raw
 
 
-@pytest.mark.parametrize("method", ["server/discover", "resources/list", "prompts/list", "TOOLS/LIST", ""])
+@pytest.mark.parametrize(
+    "method", ["server/discover", "resources/subscribe", "completion/complete", "TOOLS/LIST", ""]
+)
 def test_an_unknown_method_is_named(service: Service, method: str) -> None:
     assert error(mcp(service, envelope(method))) == (-32601, f"method not found: {method}")
 
