@@ -17,6 +17,8 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+#: Of MCP up to 2025-11-25: the named resource is not there.
+RESOURCE_NOT_FOUND: Final = -32002
 #: Ours, of those that the text leaves to servers: a member of a batch that has no room or no time left.
 OVER_BUDGET: Final = -32000
 
@@ -28,11 +30,12 @@ NULL_ID: Final = msgspec.Raw(b"null")
 
 @attrs.frozen
 class Fault:
-    """An error to be told; `id` is null when the request's could not be read."""
+    """An error to be told; `id` is null when the request's could not be read. `data` says more, if set."""
 
     code: int
     message: str
     id: msgspec.Raw = NULL_ID
+    data: Any = msgspec.UNSET
 
 
 @attrs.frozen
@@ -110,5 +113,7 @@ def success(id_: msgspec.Raw, result: Any) -> bytes:
 
 def failure(fault: Fault) -> bytes:
     """A response with an error."""
-    error = {"code": fault.code, "message": fault.message}
+    error: dict[str, Any] = {"code": fault.code, "message": fault.message}
+    if fault.data is not msgspec.UNSET:
+        error["data"] = fault.data
     return msgspec.json.encode({"jsonrpc": "2.0", "id": fault.id, "error": error})

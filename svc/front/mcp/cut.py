@@ -8,10 +8,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+import msgspec
+
+from protocol.refusals import ANSWER_TOO_LARGE
 from svc.front.api.spans import PAYLOAD_PATH
+from svc.front.mcp.given import ToolError
+from svc.store.reads.payloads import answer_bytes
 
 #: Room kept for these texts: a few hundred bytes for each of 201 spans.
 KEPT_BYTES: Final = 256 * 1024
+_MIB: Final = 1024 * 1024
+
+
+def encoded(answer: dict[str, Any], room_bytes: int) -> bytes:
+    """An answer as JSON. Raises `ToolError` when it has no room."""
+    raw = msgspec.json.encode(answer)
+    if answer_bytes(raw) > room_bytes:
+        raise ToolError(ANSWER_TOO_LARGE.format(most_mib=max(1, room_bytes // _MIB)))
+    return raw
 
 
 async def with_places(

@@ -24,6 +24,10 @@ class ToolError(Exception):
     """The tool cannot answer this; the text is for the agent that asked."""
 
 
+class NotInProject(ToolError):
+    """What was named is not in the project."""
+
+
 def given(value: T | UnsetType) -> T | None:
     """A value, or None where none was given."""
     return None if isinstance(value, UnsetType) else value

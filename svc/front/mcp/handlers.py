@@ -23,7 +23,7 @@ from svc.domain.feedback import AskedFeedback, WrongFeedback
 from svc.domain.values import identifier
 from svc.front.mcp import arguments as a
 from svc.front.mcp.cut import with_places
-from svc.front.mcp.given import ToolError, bounds, given, given_identifier, limit, long_limit
+from svc.front.mcp.given import NotInProject, ToolError, bounds, given, given_identifier, limit, long_limit
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
@@ -107,7 +107,7 @@ async def get_case(reads: Reads, project_id: int, asked: a.GetCase) -> Answer:
     """One case, without its ruling."""
     case = await reads.cases.one(project_id, asked.id, reads.now())
     if case is None:
-        raise ToolError(f"there is no case {asked.id[:80]!r} in this project; list_cases shows them")
+        raise NotInProject(f"there is no case {asked.id[:80]!r} in this project; list_cases shows them")
     return redacted(case)
 
 
@@ -318,8 +318,8 @@ def _uuid(text: str) -> UUID | None:
         return None
 
 
-def _no_trace(trace_id: str) -> ToolError:
-    return ToolError(
+def _no_trace(trace_id: str) -> NotInProject:
+    return NotInProject(
         f"there is no trace {trace_id[:80]!r} in this project; list_traces shows them (32"
         f" hexadecimal characters)"
     )

@@ -8,7 +8,8 @@ Secrets: neither arguments nor answers are logged; they hold payloads.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -17,23 +18,29 @@ import trio
 
 from actors.keys import Grant
 from protocol.agents import PURPOSES, RUN_TOOLS
-from protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Fault, Request
-from protocol.refusals import ANSWER_TOO_LARGE, Refusal, Refused
+from protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
+    Fault,
+    Request,
+)
+from protocol.refusals import Refusal, Refused
 from protocol.storage import Outage, StoreRefused
 from svc.front.concurrency import ConcurrencyLimiter
-from svc.front.mcp import prompts
-from svc.front.mcp.given import ToolError
+from svc.front.mcp import prompts, resources
+from svc.front.mcp.cut import encoded
+from svc.front.mcp.given import NotInProject, ToolError
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BadArguments, Catalogue, Tool, catalogue, instructions
-from svc.store.reads.payloads import Opening, answer_bytes
+from svc.store.reads.payloads import Opening
 
 PROTOCOL_VERSION: Final = "2025-06-18"
 SERVER_INFO: Final = {"name": "svc-mcp", "version": "0.1.0"}
 
 #: Keys that a run of an agent holds: of all that is offered here, they reach the run's tools.
 RUN_PURPOSES: Final = frozenset(PURPOSES.values())
-
-_MIB: Final = 1024 * 1024
 
 
 @attrs.frozen
@@ -62,24 +69,35 @@ class Methods:
             case "tools/call":
                 return await self._call(grant, params, room_bytes, opening)
             case _ if self._reaches_more(grant):
-                return self._beyond_tools(request.method, params)
+                return await self._beyond_tools(grant, request.method, params, room_bytes, opening)
             case other:
                 return _unknown(other)
 
-    def _beyond_tools(self, method: str, params: Any) -> Any:
+    async def _beyond_tools(
+        self, grant: Grant, method: str, params: Any, room_bytes: int, opening: Opening
+    ) -> Any:
         """What is offered beside the specification's tools."""
         match method:
             case "prompts/list":
                 return _paged(params, "prompts") or prompts.LISTED
             case "prompts/get":
                 return prompts.get(params)
+            case "resources/list":
+                return await self._open_cases(grant, params, room_bytes, opening)
+            case "resources/templates/list":
+                return _paged(params, "resource templates") or resources.TEMPLATES
+            case "resources/read":
+                return await self._read(grant, params, room_bytes, opening)
             case other:
                 return _unknown(other)
 
     def _capabilities(self, grant: Grant) -> dict[str, Any]:
         """What is offered to the caller."""
-        kinds = ("tools", "prompts") if self._reaches_more(grant) else ("tools",)
-        return {kind: {"listChanged": False} for kind in kinds}
+        offered: dict[str, Any] = {"tools": {"listChanged": False}}
+        if self._reaches_more(grant):
+            offered["prompts"] = {"listChanged": False}
+            offered["resources"] = {"listChanged": False, "subscribe": False}
+        return offered
 
     def _reaches_more(self, grant: Grant) -> bool:
         """Whether the caller is offered more than tools."""
@@ -98,19 +116,52 @@ class Methods:
             # A name that is withheld reads the same.
             return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
         try:
-            return await self._run(tool, grant, arguments or {}, room_bytes, opening)
+            return await self._run(tool, grant, arguments or {}, room_bytes, opening, _told)
         except BadArguments as error:
             return Fault(INVALID_PARAMS, str(error))
-        except ToolError as error:
-            return _said(str(error))
-        except Refused as error:
-            return _said(_refusal_text(error.refusal))
-        except StoreRefused:
-            return _said("the store cannot compare with one of these values; check the arguments")
-        except Outage:
-            return _said(
-                "the store cannot answer right now, or not in time; try again, or narrow the question"
+        except _REFUSALS as error:
+            return _said(_text_of(error))
+
+    async def _read(self, grant: Grant, params: Any, room_bytes: int, opening: Opening) -> Any:
+        """A resource, as the tool that reads such things answers it."""
+        uri = params.get("uri") if isinstance(params, dict) else None
+        if not isinstance(uri, str):
+            return Fault(INVALID_PARAMS, "params.uri must be an address, such as case://C-12")
+        reader = resources.reader_of(uri)
+        if reader is None:
+            text = (
+                f"there is no resource {uri[:100]!r}; resources/templates/list shows the forms of addresses"
             )
+            return Fault(RESOURCE_NOT_FOUND, text, data={"uri": uri[: resources.URI_BOUND]})
+        tool, arguments = self._catalogue.tools[reader[0]], reader[1]
+        try:
+            return await self._run(
+                tool, grant, arguments, room_bytes, opening, partial(resources.contents, uri)
+            )
+        except NotInProject as error:
+            return Fault(RESOURCE_NOT_FOUND, str(error), data={"uri": uri})
+        except BadArguments as error:
+            return Fault(INVALID_PARAMS, str(error))
+        except _REFUSALS as error:
+            return Fault(INTERNAL_ERROR, _text_of(error))
+
+    async def _open_cases(self, grant: Grant, params: Any, room_bytes: int, opening: Opening) -> Any:
+        """A page of the open cases, which are the resources that are listed."""
+        cursor = params.get("cursor") if isinstance(params, dict) else None
+        if not isinstance(cursor, str | None):
+            return Fault(INVALID_PARAMS, "params.cursor must be the nextCursor of the page before")
+        arguments = {} if cursor is None else {"cursor": cursor}
+        try:
+            return await self._run(
+                self._catalogue.tools["list_cases"],
+                grant,
+                arguments,
+                room_bytes,
+                opening,
+                lambda page, _room: resources.page_of(page["cases"], page["next_cursor"]),
+            )
+        except _REFUSALS as error:
+            return Fault(INTERNAL_ERROR, _text_of(error))
 
     @property
     def _catalogue(self) -> Catalogue:
@@ -121,14 +172,20 @@ class Methods:
         return RUN_TOOLS if _is_run(grant) else self._catalogue.tools
 
     async def _run(
-        self, tool: Tool, grant: Grant, arguments: dict[str, Any], room_bytes: int, opening: Opening
+        self,
+        tool: Tool,
+        grant: Grant,
+        arguments: dict[str, Any],
+        room_bytes: int,
+        opening: Opening,
+        encode: Callable[[dict[str, Any], int], Any],
     ) -> Any:
         """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
         parsed = tool.read(arguments)
         async with self.concurrency.slot(grant.key_id):
             reads = attrs.evolve(self.reads, room_bytes=room_bytes, opening=opening)
             answer = await tool.handler(reads, grant.project_id, parsed)
-            return await trio.to_thread.run_sync(_told, answer, room_bytes)
+            return await trio.to_thread.run_sync(encode, answer, room_bytes)
 
 
 def _is_run(grant: Grant) -> bool:
@@ -148,18 +205,33 @@ def _unknown(method: str) -> Fault:
 
 def _told(answer: dict[str, Any], room_bytes: int) -> msgspec.Raw:
     """A tool's answer: the same JSON as a text and as an object. Raises `ToolError` when it has no room."""
-    encoded = msgspec.json.encode(answer)
-    if answer_bytes(encoded) > room_bytes:
-        raise ToolError(ANSWER_TOO_LARGE.format(most_mib=max(1, room_bytes // _MIB)))
+    raw = encoded(answer, room_bytes)
     return msgspec.Raw(
         b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}'
-        % (msgspec.json.encode(encoded.decode()), encoded)
+        % (msgspec.json.encode(raw.decode()), raw)
     )
 
 
 def _said(text: str) -> dict[str, Any]:
     """A tool's failure."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+#: What a tool or a store may answer instead.
+_REFUSALS: Final = (ToolError, Refused, StoreRefused, Outage)
+
+
+def _text_of(error: Exception) -> str:
+    """What the caller is told of a refusal."""
+    match error:
+        case Refused():
+            return _refusal_text(error.refusal)
+        case StoreRefused():
+            return "the store cannot compare with one of these values; check the arguments"
+        case Outage():
+            return "the store cannot answer right now, or not in time; try again, or narrow the question"
+        case _:
+            return str(error)
 
 
 def _refusal_text(refusal: Refusal) -> str:

@@ -126,7 +126,11 @@ def test_initialize_always_answers_one_version(service: Service, version: str | 
     instructions = told.pop("instructions")
     assert told == {
         "protocolVersion": "2025-06-18",
-        "capabilities": {"tools": {"listChanged": False}, "prompts": {"listChanged": False}},
+        "capabilities": {
+            "tools": {"listChanged": False},
+            "prompts": {"listChanged": False},
+            "resources": {"listChanged": False, "subscribe": False},
+        },
         "serverInfo": {"name": "svc-mcp", "version": "0.1.0"},
     }
     assert "read-only" in instructions
