@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
+import jsonschema_rs
 import trio
 
 from protocol.detection import CaseMoved, Cause, Opened, Ref, Triage
 from protocol.rest.query import timestamp
 from svc.config.table import read_settings
+from svc.front.mcp.outputs import output_schema
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.case_findings import CaseFindings
 from svc.store.detection.cases.case_states import CaseStates
@@ -77,7 +79,15 @@ def call(service: Service, name: str, /, **arguments: Any) -> dict[str, Any]:
         assert json.loads(block["text"]) == answer["structuredContent"]
         # Compact: no space that a text does not hold.
         assert not re.search(r"\s", re.sub(r'"(?:\\.|[^"\\])*"', "", block["text"]))
+        # Clients drop an answer that does not fit, whatever was asked.
+        fitting(name).validate(answer["structuredContent"])
     return answer
+
+
+@functools.cache
+def fitting(name: str) -> jsonschema_rs.Validator:
+    """What holds the answers of a tool against its output schema."""
+    return jsonschema_rs.validator_for(output_schema(name))
 
 
 def asked(service: Service, name: str, /, **arguments: Any) -> Any:

@@ -318,6 +318,32 @@ def test_fields_are_those_of_the_contract(service: Service) -> None:
             assert set(names.split()) <= row.keys(), set(names.split()) - row.keys()
 
 
+def test_every_answer_over_the_demo_fits_the_schema_of_its_tool(service: Service) -> None:
+    service.command("demo", "--url", service.url)
+    calls = every_call(service)
+    for tool in TOOLS:
+        # Asking looks at the schema by itself; here every tool is asked.
+        asked(service, tool.name, **calls.get(tool.name, {}))
+    for trace in asked(service, "list_traces", limit=20)["traces"]:
+        for fields in ([], ["payload"]):
+            whole = asked(service, "get_trace", trace_id=trace["trace_id"], fields=fields)
+        for span in whole["spans"][:5]:
+            asked(service, "get_span", trace_id=trace["trace_id"], span_id=span["span_id"])
+    for session in asked(service, "list_sessions", limit=10)["sessions"]:
+        asked(service, "get_session", id=session["id"])
+    for dataset in asked(service, "describe_dataset")["datasets"]:
+        for measure in dataset.get("measures", {}):
+            asked(service, "query_count", dataset=dataset["name"], measure=measure)
+            asked(
+                service, "query_facets", dataset=dataset["name"], field=dataset["facetable_fields"][0],
+                measure=measure,
+            )  # fmt: skip
+            asked(
+                service, "query_timeseries", dataset=dataset["name"], interval="hour", range=TODAY,
+                group_by=dataset["facetable_fields"][0], measure=measure,
+            )  # fmt: skip
+
+
 # --- redaction --------------------------------------------------------------------------------------------
 
 

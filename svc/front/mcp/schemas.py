@@ -34,9 +34,16 @@ def _plain(schema: Any, components: Mapping[str, Any]) -> Any:
         beside = {name: value for name, value in schema.items() if name != "$ref"}
         return _plain({**components[reference], **beside}, components)
     plain = {
-        name: _plain(value, components) for name, value in schema.items() if name != "title" and value != []
+        name: _properties(value, components) if name == "properties" else _plain(value, components)
+        for name, value in schema.items()
+        if name != "title" and value != []
     }
     return {"type": "string", **plain} if "enum" in plain else plain
+
+
+def _properties(properties: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of each property, whatever its name."""
+    return {name: _plain(schema, components) for name, schema in properties.items()}
 
 
 def tidied(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,6 +124,30 @@ DESCRIPTIONS: Final = {
     }.items()
 }
 
+#: What people see of a tool where it is offered to them.
+TITLES: Final = {
+    "get_project": "Project",
+    "list_call_sites": "Call sites",
+    "list_failure_modes": "Failure modes",
+    "list_cases": "Cases",
+    "get_case": "Case",
+    "list_findings": "Findings",
+    "get_finding": "Finding",
+    "get_finding_evidence": "Evidence of a finding",
+    "list_traces": "Traces",
+    "get_trace": "Trace",
+    "list_spans": "Spans",
+    "get_span": "Span",
+    "list_sessions": "Sessions",
+    "get_session": "Session",
+    "describe_dataset": "Datasets and fields",
+    "query_count": "Count rows",
+    "query_timeseries": "Count over time",
+    "query_facets": "Count by value",
+    "query_search": "Search rows",
+    "compare": "Compare two populations",
+}
+
 #: What is said of a tool where it takes more than the specification gives it.
 EXTENSIONS: Final = {
     name: _said(text)

@@ -20,6 +20,7 @@ from svc.front.mcp import query_handlers as q
 from svc.front.mcp import texts
 from svc.front.mcp.argument_types import Arguments
 from svc.front.mcp.given import ToolError
+from svc.front.mcp.outputs import output_schema
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.schemas import schema_of, tidied
 from svc.front.mcp.texts import ADD_TRACE_ID, SEARCH_ELSEWHERE
@@ -63,14 +64,18 @@ class Tool:
         """The input schema."""
         return schema_of(self.taken)
 
-    def listed(self) -> dict[str, Any]:
-        """The tool as `tools/list` shows it."""
-        return {
+    def listed(self, *, to_run: bool = False) -> dict[str, Any]:
+        """The tool as `tools/list` shows it. A run needs no title, and pays for what it reads of answers."""
+        shown = {
             "name": self.name,
             "description": self.description,
             "inputSchema": self.schema(),
             "annotations": {"readOnlyHint": True, "openWorldHint": False},
         }
+        if self.extended and not to_run:
+            shown["title"] = texts.TITLES[self.name]
+            shown["outputSchema"] = output_schema(self.name)
+        return shown
 
     def read(self, arguments: dict[str, Any]) -> Arguments:
         """The arguments as their class. Raises `BadArguments`, and `ToolError` for what is asked for."""
@@ -151,13 +156,12 @@ def catalogue(*, extensions: bool) -> Catalogue:
         for tool in TOOLS
         if extensions or not tool.is_extension
     }
-    return Catalogue(
-        tools, _listed(tools.values()), _listed(tools[name] for name in tools if name in RUN_TOOLS)
-    )
+    of_runs = [tool for name, tool in tools.items() if name in RUN_TOOLS]
+    return Catalogue(tools, _listed(tools.values()), _listed(of_runs, to_run=True))
 
 
-def _listed(tools: Iterable[Tool]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode({"tools": [tool.listed() for tool in tools]}))
+def _listed(tools: Iterable[Tool], *, to_run: bool = False) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"tools": [tool.listed(to_run=to_run) for tool in tools]}))
 
 
 def instructions(names: Iterable[str]) -> str:
