@@ -19,6 +19,9 @@ INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 #: Of MCP up to 2025-11-25: the named resource is not there.
 RESOURCE_NOT_FOUND: Final = -32002
+#: Of MCP from 2026-07-28 on: headers that differ from the body, and a version that is not spoken.
+HEADER_MISMATCH: Final = -32020
+UNSUPPORTED_VERSION: Final = -32022
 #: Ours, of those that the text leaves to servers: a member of a batch that has no room or no time left.
 OVER_BUDGET: Final = -32000
 
@@ -111,9 +114,10 @@ def success(id_: msgspec.Raw, result: Any) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": id_, "result": result})
 
 
-def failure(fault: Fault) -> bytes:
-    """A response with an error."""
+def failure(fault: Fault, *, null_id: bool = True) -> bytes:
+    """A response with an error; without `null_id` an id that could not be read is left out."""
     error: dict[str, Any] = {"code": fault.code, "message": fault.message}
     if fault.data is not msgspec.UNSET:
         error["data"] = fault.data
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": fault.id, "error": error})
+    id_ = {} if not null_id and bytes(fault.id) == b"null" else {"id": fault.id}
+    return msgspec.json.encode({"jsonrpc": "2.0", **id_, "error": error})

@@ -1,8 +1,8 @@
-"""`POST /mcp`: MCP over Streamable HTTP (2025-06-18), JSON answers only, straight on ASGI.
+"""`POST /mcp`: MCP over Streamable HTTP (2025-06-18 and 2026-07-28), JSON answers only, straight on ASGI.
 
 Order of checks: 404 when authentication is disabled, `Origin` 403, method 405, 401 and 403 by the key, body,
-protocol version 400. Stateless: no session id is issued and one that is sent is ignored. Bearer only; cookies
-are never looked at. JSON-RPC errors travel on HTTP 200.
+protocol version 400. No session id is issued and one that is sent is ignored. Bearer only; cookies are never
+looked at. JSON-RPC errors travel on HTTP 200, those of 2026-07-28 (`svc.front.mcp.stateless`) on their own.
 
 Secrets: neither arguments nor answers are logged; they hold payloads.
 """
@@ -10,8 +10,8 @@ Secrets: neither arguments nor answers are logged; they hold payloads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 import trio
@@ -45,12 +45,14 @@ from svc.front.auth.client import Client, Surroundings, public_address
 from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp.methods import PROTOCOL_VERSION, RUN_PURPOSES, Methods
 from svc.front.mcp.reads import Reads
+from svc.front.mcp.stateless import VERSION, Stateless, misfit, speaks, status_of
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 
 log = logging.getLogger(__name__)
 
-#: What may stand in `MCP-Protocol-Version`. A later one is 400, and its clients fall back to `initialize`.
+#: What may stand in `MCP-Protocol-Version` of those with a handshake. An unknown one is 400, and its clients
+#: fall back to `initialize`.
 KNOWN_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", PROTOCOL_VERSION, "2025-11-25"})
 #: Where applications learn how to be let in (`svc.front.oauth`).
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource/mcp"
@@ -107,8 +109,8 @@ class Mcp:
             # Too large, too slow, or no time to look at the key: whoever asked reads JSON-RPC.
             wait = () if answer.retry_after_s is None else ((b"retry-after", b"%d" % answer.retry_after_s),)
             answer = _error(answer.status, answer.message, *wait)
-        if answer.status == 204:
-            await _respond_empty(send)
+        if not answer.body:
+            await _respond_empty(send, answer.status)
             return
         close = [] if body_ended else [(b"connection", b"close")]
         await respond(send, answer.status, _JSON, answer.body, [*answer.headers, *close])
@@ -132,6 +134,9 @@ class Mcp:
         if isinstance(raw, Refusal):
             return raw
         messages = read_messages(raw)
+        if self.reads.extensions and speaks(headers, messages, KNOWN_VERSIONS) and not _initializes(messages):
+            sent = [name.decode("latin1").lower() for name, _value in scope["headers"]]
+            return await self._stateless(grant, messages, headers, sent)
         version = headers.get("mcp-protocol-version")
         if version is not None and version not in KNOWN_VERSIONS and not _initializes(messages):
             return _error(
@@ -143,6 +148,28 @@ class Mcp:
             return _Reply(200, b"[" + b",".join(answers) + b"]") if answers else _Reply(204)
         answer = await self._one(grant, messages, ROOM_BYTES, Opening())
         return _Reply(204) if answer is None else _Reply(200, answer)
+
+    async def _stateless(
+        self, grant: Grant, messages: Message | list[Message], headers: Mapping[str, str], sent: Sequence[str]
+    ) -> _Reply:
+        """The answer to a body of 2026-07-28, which is one message."""
+        match messages:
+            case Request():
+                misfitting = misfit(messages, headers, sent)
+                methods = Stateless(self._methods)
+                result = misfitting or await _guarded(
+                    methods.answer(grant, messages, ROOM_BYTES, Opening()), messages
+                )
+                if not isinstance(result, Fault):
+                    return _Reply(200, success(messages.id, result))
+                fault = attrs.evolve(result, id=messages.id)
+            case Notification():
+                return _Reply(202)
+            case Fault():
+                fault = messages
+            case list():
+                fault = Fault(INVALID_REQUEST, f"{VERSION} takes one message at a time, not an array")
+        return _Reply(status_of(fault), failure(fault, null_id=False))
 
     @property
     def _methods(self) -> Methods:
@@ -189,14 +216,19 @@ class Mcp:
             case Fault():
                 return failure(message)
             case Request():
-                try:
-                    result = await self._methods.answer(grant, message, room_bytes, opening)
-                except Exception:
-                    log.exception("an MCP request failed: %s", message.method[:60])
-                    result = Fault(INTERNAL_ERROR, "something went wrong on our side; the log names it")
+                result = await _guarded(self._methods.answer(grant, message, room_bytes, opening), message)
                 if isinstance(result, Fault):
                     return failure(attrs.evolve(result, id=message.id))
                 return success(message.id, result)
+
+
+async def _guarded(answering: Awaitable[Any], request: Request) -> Any:
+    """What a method answers; a bug is logged and told as no more than one."""
+    try:
+        return await answering
+    except Exception:
+        log.exception("an MCP request failed: %s", request.method[:60])
+        return Fault(INTERNAL_ERROR, "something went wrong on our side; the log names it")
 
 
 async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:
@@ -226,8 +258,9 @@ def _error(status: int, message: str, *headers: tuple[bytes, bytes]) -> _Reply:
     return _Reply(status, failure(Fault(INVALID_REQUEST, message)), headers)
 
 
-async def _respond_empty(send: Send) -> None:
-    await send({"type": "http.response.start", "status": 204, "headers": []})
+async def _respond_empty(send: Send, status: int) -> None:
+    headers = [] if status == 204 else [(b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

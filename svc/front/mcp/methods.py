@@ -57,9 +57,8 @@ class Methods:
             case "initialize":
                 return {
                     "protocolVersion": PROTOCOL_VERSION,
-                    "capabilities": self._capabilities(grant),
                     "serverInfo": SERVER_INFO,
-                    "instructions": instructions(self._offered(grant)),
+                    **self.offer(grant),
                 }
             case "ping":
                 return {}
@@ -71,7 +70,7 @@ class Methods:
             case _ if self._reaches_more(grant):
                 return await self._beyond_tools(grant, request.method, params, room_bytes, opening)
             case other:
-                return _unknown(other)
+                return unknown_method(other)
 
     async def _beyond_tools(
         self, grant: Grant, method: str, params: Any, room_bytes: int, opening: Opening
@@ -89,10 +88,16 @@ class Methods:
             case "resources/read":
                 return await self._read(grant, params, room_bytes, opening)
             case other:
-                return _unknown(other)
+                return unknown_method(other)
+
+    def offer(self, grant: Grant) -> dict[str, Any]:
+        """What a caller is told before it asks: what is offered to it, and how to go about it."""
+        return {
+            "capabilities": self._capabilities(grant),
+            "instructions": instructions(self._offered(grant)),
+        }
 
     def _capabilities(self, grant: Grant) -> dict[str, Any]:
-        """What is offered to the caller."""
         offered: dict[str, Any] = {"tools": {"listChanged": False}}
         if self._reaches_more(grant):
             offered["prompts"] = {"listChanged": False}
@@ -199,7 +204,8 @@ def _paged(params: Any, things: str) -> Fault | None:
     return None
 
 
-def _unknown(method: str) -> Fault:
+def unknown_method(method: str) -> Fault:
+    """The fault of a method that is not offered to the caller."""
     return Fault(METHOD_NOT_FOUND, f"method not found: {method[:200]}")
 
 

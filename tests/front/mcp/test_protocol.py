@@ -101,7 +101,7 @@ def test_a_known_protocol_version_is_fine(service: Service, version: str) -> Non
     assert result(mcp(service, envelope("ping"), headers={"MCP-Protocol-Version": version})) == {}
 
 
-@pytest.mark.parametrize("version", ["2026-07-28", "x", "", "2025-06-19"])
+@pytest.mark.parametrize("version", ["2027-01-01", "x", "", "2025-06-19"])
 def test_an_unknown_protocol_version_is_400_except_on_initialize(service: Service, version: str) -> None:
     headers = {"MCP-Protocol-Version": version}
     code, _ = error(mcp(service, envelope("tools/list"), headers=headers), 400)
