@@ -167,6 +167,8 @@ ROWS: Final = (
                 ("questions of keys", "sum(rate(svc_questions_refused_total{{}}[5m]))"),
                 ("connections", "sum(rate(svc_http_shed_total{{}}[5m]))"),
                 ("password attempts", "sum(rate(svc_sign_ins_refused_tries_total{{}}[5m]))"),
+                ("registrations of applications", "sum(rate(svc_oauth_refused_registrations_total{{}}[5m]))"),
+                ("requests about tokens", "sum(rate(svc_oauth_refused_tokens_total{{}}[5m]))"),
             ),
             "Too many at once, or too many attempts.",
         ),

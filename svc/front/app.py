@@ -57,8 +57,8 @@ from protocol.storage import Outage, StoreRefused
 from svc.front.api.routes import Api
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import lowered
-from svc.front.envelope import json_response, refusal_response, success_response
-from svc.front.feedback import FEEDBACK_PATH, FeedbackDoor, opened
+from svc.front.envelope import json_response, opened, refusal_response, success_response
+from svc.front.feedback import FEEDBACK_PATH, FeedbackDoor
 from svc.front.health import Health
 from svc.front.metrics import Metrics
 from svc.front.oauth import OAuthDoor

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from quart import Response
 
 from protocol.refusals import Refusal
+
+#: How long browsers keep what a preflight said.
+REMEMBERED_S: Final = 86_400
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -26,3 +29,24 @@ def refusal_response(refusal: Refusal) -> Response:
     if refusal.retry_after_s is not None:
         response.headers["retry-after"] = str(refusal.retry_after_s)
     return response
+
+
+def opened(response: Response) -> Response:
+    """An answer that a page of any origin may read: for doors that look at no cookie."""
+    response.headers["access-control-allow-origin"] = "*"
+    response.headers["access-control-expose-headers"] = "Retry-After"
+    return response
+
+
+def preflight_response(method: str, allowed_headers: str) -> Response:
+    """What a browser is told before a page of another origin sends something."""
+    return Response(
+        b"",
+        status=204,
+        headers={
+            "access-control-allow-origin": "*",
+            "access-control-allow-methods": method,
+            "access-control-allow-headers": allowed_headers,
+            "access-control-max-age": str(REMEMBERED_S),
+        },
+    )

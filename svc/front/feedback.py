@@ -43,13 +43,11 @@ from protocol.tokens import FEEDBACK_PURPOSE
 from svc.domain.feedback import MOST_NAMES, Feedback, FeedbackSource, WrongFeedback, checked, id_of
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import Context, lowered
-from svc.front.envelope import json_response, refusal_response
+from svc.front.envelope import json_response, opened, preflight_response, refusal_response
 from svc.store.feedback.writing import FeedbackStore
 
 FEEDBACK_PATH: Final = "/v1/feedback"
 _NO_ROOM: Final = f"the project has {MOST_NAMES} names of feedback, which is all it may have"
-#: How long a browser may remember that it is let in.
-_REMEMBERED_S: Final = 86_400
 
 
 @attrs.frozen
@@ -79,16 +77,7 @@ class FeedbackDoor:
 
     async def options(self) -> Response:
         """What a browser asks before it sends."""
-        return Response(
-            b"",
-            status=204,
-            headers={
-                "access-control-allow-origin": "*",
-                "access-control-allow-methods": "POST",
-                "access-control-allow-headers": "authorization, content-type",
-                "access-control-max-age": str(_REMEMBERED_S),
-            },
-        )
+        return preflight_response("POST", "authorization, content-type")
 
     async def _answer(self) -> tuple[int, str] | Refusal:
         grant = await authorize(
@@ -123,13 +112,6 @@ class FeedbackDoor:
         )
         reasons += [_NO_ROOM for entry in entries if entry.name in without_room]
         return len(reasons), reasons[0] if reasons else ""
-
-
-def opened(response: Response) -> Response:
-    """An answer that a page of any origin may read."""
-    response.headers["access-control-allow-origin"] = "*"
-    response.headers["access-control-expose-headers"] = "Retry-After"
-    return response
 
 
 def entry_of(sent: FeedbackEntry, source: FeedbackSource) -> Feedback:

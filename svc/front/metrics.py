@@ -192,10 +192,16 @@ class _Snapshots(Collector):
             "Password attempts refused: too many wait.",
             sign_ins["refused_full"],
         )
+        for name, about in _OAUTH.items():
+            yield _counter(f"svc_oauth_{name}", about, sign_ins[name])
         for name, about in _LINKS.items():
             yield _counter(f"svc_invitation_{name}", about, sign_ins[name])
 
 
+_OAUTH: Final = {
+    "refused_registrations": "Registrations of applications refused: too many from one address.",
+    "refused_tokens": "Requests about tokens refused: too many from one address came to nothing.",
+}
 _LINKS: Final = {
     "links_mailed": "Links of invitations mailed.",
     "links_failed": "Links of invitations that could not be mailed.",

@@ -2,7 +2,8 @@
 
 Called by the application's table where `SVC_MCP_OAUTH` is on. People are asked on a page of their own
 (`svc.web.pages.authorize`). Answers are as RFC 8414, RFC 9728, RFC 7591, RFC 6749 and RFC 7009 have them,
-outside of the envelope. No cookie is read here.
+outside of the envelope. No cookie is read here, so the pages of anybody may call: applications run in
+browsers too.
 
 Secrets: codes, verifiers and tokens are never logged and never quoted.
 """
@@ -23,14 +24,16 @@ from protocol.storage import Eviction, Outage
 from protocol.tokens import OAUTH_PURPOSE
 from svc.domain.oauth import SCOPE, ClientMetadata, WrongClient, client_of
 from svc.front.auth.calls import Context, lowered
-from svc.front.auth.client import public_address
-from svc.front.envelope import json_response
+from svc.front.auth.client import Client, public_address
+from svc.front.envelope import json_response, opened, preflight_response
 from svc.store.accounts.oauth import OAuthStore
 from svc.store.accounts.oauth_ends import EndedGrant
 from svc.store.accounts.oauth_tokens import ACCESS_TERM, OAuthTokens, OAuthTokenStore
 
 _FIELDS: Final = 30
 _GRANTS: Final = ("authorization_code", "refresh_token")
+#: What scripts of pages may send: SDKs name the version of their protocol wherever they ask.
+_ALLOWED_HEADERS: Final = "authorization, content-type, mcp-protocol-version"
 
 
 @attrs.frozen
@@ -57,7 +60,7 @@ class OAuthDoor:
         # A document of what lives under a path is also asked for at the host's root, with the path behind.
         resources = {f"/.well-known/oauth-protected-resource{tail}" for tail in ("", "/mcp", f"{base}/mcp")}
         servers = {f"/.well-known/oauth-authorization-server{tail}" for tail in ("", "/mcp", base)}
-        return (
+        answered = (
             *(("GET", path, self.resource) for path in sorted(resources)),
             *(("GET", path, self.server) for path in sorted(servers)),
             ("GET", "/.well-known/openid-configuration", self.server),
@@ -65,6 +68,7 @@ class OAuthDoor:
             ("POST", "/oauth/token", self._door(self._token)),
             ("POST", "/oauth/revoke", self._door(self._revoke)),
         )
+        return (*answered, *(("OPTIONS", path, _preflight(method)) for method, path, _ in answered))
 
     async def resource(self) -> Response:
         """What `/mcp` is, and who lets in (RFC 9728)."""
@@ -114,14 +118,12 @@ class OAuthDoor:
                 body = {"error": "temporarily_unavailable", "error_description": "try again in a moment"}
                 response = json_response(body, 503)
             response.headers["cache-control"] = "no-store"
-            return response
+            return opened(response)
 
         return door
 
     async def _register(self) -> Response:
-        headers = lowered(request.headers)
-        client = self.means.surroundings.client(request.remote_addr, request.scheme, headers)
-        wait_s = self.means.registrations.count(client.place)
+        wait_s = self.means.applications.register(self._client().place)
         if wait_s is not None:
             raise _Failure("slow_down", "too many registrations from your address", 429, wait_s)
         try:
@@ -147,6 +149,7 @@ class OAuthDoor:
         return json_response(answer, 201)
 
     async def _token(self) -> Response:
+        place = self._counted()
         form = await _form()
         resource = form.get("resource", "").rstrip("/")
         match form.get("grant_type"):
@@ -167,6 +170,7 @@ class OAuthDoor:
         self._evict(answer)
         if not isinstance(answer, OAuthTokens):
             raise _Failure("invalid_grant", "it is unknown, over or used, or it was made for somebody else")
+        self.means.applications.succeeded(place)
         return json_response(
             {
                 "access_token": answer.access,
@@ -178,16 +182,28 @@ class OAuthDoor:
         )
 
     async def _revoke(self) -> Response:
+        place = self._counted()
         form = await _form()
         token, client_id = _field(form, "token"), _field(form, "client_id")
         grant = await self.keys.verify(token, purposes=(OAUTH_PURPOSE,))
         if isinstance(grant, Grant):
             # A key that people made is not given back by whoever holds it.
             is_ours = grant.purpose == OAUTH_PURPOSE
-            self._evict(await self._tokens.give_back_access(grant.key_id, client_id) if is_ours else None)
+            ended = await self._tokens.give_back_access(grant.key_id, client_id) if is_ours else None
         else:
-            self._evict(await self._tokens.give_back(token, client_id))
+            ended = await self._tokens.give_back(token, client_id)
+        self._evict(ended)
+        if isinstance(ended, EndedGrant):
+            self.means.applications.succeeded(place)
         return json_response({})
+
+    def _counted(self) -> str:
+        """The place of whoever asks about a token, which may ask on. Raises `_Failure`."""
+        place = self._client().place
+        wait_s = self.means.applications.ask(place)
+        if wait_s is not None:
+            raise _Failure("slow_down", "too many requests from your address came to nothing", 429, wait_s)
+        return place
 
     @property
     def _tokens(self) -> OAuthTokenStore:
@@ -199,18 +215,28 @@ class OAuthDoor:
                 self.keys.evict(Eviction(key_id=key_id))
 
     def _address(self) -> str:
+        base_path = self.means.surroundings.base_path
+        return public_address(self.means.landing, base_path, lowered(request.headers), self._client())
+
+    def _client(self) -> Client:
         headers = lowered(request.headers)
-        surroundings = self.means.surroundings
-        client = surroundings.client(request.remote_addr, request.scheme, headers)
-        return public_address(self.means.landing, surroundings.base_path, headers, client)
+        return self.means.surroundings.client(request.remote_addr, request.scheme, headers)
 
 
 def _public(document: Mapping[str, Any]) -> Response:
     """A document that any page may read: it says the same to everybody."""
     response = json_response(document)
-    response.headers["access-control-allow-origin"] = "*"
     response.headers["cache-control"] = "no-cache"
-    return response
+    return opened(response)
+
+
+def _preflight(method: str) -> Callable[[], Awaitable[Response]]:
+    """What answers browsers before a page of another origin sends something."""
+
+    async def preflight() -> Response:
+        return preflight_response(method, _ALLOWED_HEADERS)
+
+    return preflight
 
 
 async def _body() -> bytes:

@@ -130,10 +130,12 @@ def integration_networks(settings: Settings) -> tuple[Network, ...]:
 
 
 def sign_ins(means: Context) -> Mapping[str, int]:
-    """What was refused at the password doors, for metrics."""
+    """What was refused at the doors of passwords and of applications, for metrics."""
     return {
         "refused_tries": means.attempts.refused,
         "refused_full": means.accounts.refused_full,
+        "refused_registrations": means.applications.refused_registrations,
+        "refused_tokens": means.applications.refused_tokens,
         **_link_mails(means),
     }
 

@@ -67,7 +67,16 @@ def exposed() -> dict[str, set[str]]:
             sweep=SweepTally(),
             keys=lambda: dict.fromkeys(("known", "hits", "misses", "refused_full", "refused_guesses"), 0),
             sign_ins=lambda: dict.fromkeys(
-                ("refused_tries", "refused_full", "links_mailed", "links_failed", "links_refused_full"), 0
+                (
+                    "refused_tries",
+                    "refused_full",
+                    "links_mailed",
+                    "links_failed",
+                    "links_refused_full",
+                    "refused_registrations",
+                    "refused_tokens",
+                ),
+                0,
             ),
             pools=lambda: {"ingest": {"size": 1, "idle": 1, "max": 2}},
             outages=lambda: 0,

@@ -32,7 +32,7 @@ from svc.domain.retention import Terms
 from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal
-from svc.front.auth.limits import AttemptLimiter, Limit
+from svc.front.auth.limits import AttemptLimiter, OAuthLimiter
 from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.ports import (
     AlertDoor,
@@ -50,10 +50,6 @@ from svc.store.accounts.projects import Org, Project
 from svc.store.postgres.database import Database
 
 B = TypeVar("B", covariant=True)
-
-#: Applications that one place may register within the window.
-REGISTRATIONS: Final = 20
-REGISTRATIONS_WINDOW_S: Final = 3600.0
 
 
 @attrs.frozen
@@ -100,8 +96,8 @@ class Context:
     runner: RunnerPresence | None = None
     #: What reads descriptions of applications; None where none may connect by OAuth.
     client_documents: ClientDocuments | None = None
-    #: Registrations of applications, by place.
-    registrations: Limit = attrs.field(factory=lambda: Limit(REGISTRATIONS, REGISTRATIONS_WINDOW_S))
+    #: Registrations of applications, and what they ask about tokens.
+    applications: OAuthLimiter = attrs.field(factory=OAuthLimiter)
 
 
 @attrs.frozen

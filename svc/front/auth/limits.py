@@ -165,6 +165,43 @@ class AttemptLimiter:
             self.by_account.take_back(_digest(account))
 
 
+#: Applications that a place may register, and requests about tokens that may come to nothing, in a window.
+REGISTRATIONS: Final = 20
+REGISTRATIONS_WINDOW_S: Final = 3600.0
+TOKEN_FAILURES: Final = 100
+TOKEN_FAILURES_WINDOW_S: Final = 600.0
+
+
+@attrs.define(eq=False)
+class OAuthLimiter:
+    """The limits on what applications ask for before anybody let them in, by place.
+
+    A request about a token counts until it has succeeded, so that whoever has a grant is not told to wait for
+    having used it. `refused_registrations` and `refused_tokens` count what was told to wait.
+    """
+
+    registrations: Limit = attrs.field(factory=lambda: Limit(REGISTRATIONS, REGISTRATIONS_WINDOW_S))
+    tokens: Limit = attrs.field(factory=lambda: Limit(TOKEN_FAILURES, TOKEN_FAILURES_WINDOW_S))
+    refused_registrations: int = 0
+    refused_tokens: int = 0
+
+    def register(self, place: str) -> int | None:
+        """Count a registration. None when it may go on, else the seconds to wait."""
+        wait_s = self.registrations.count(_digest(place))
+        self.refused_registrations += wait_s is not None
+        return wait_s
+
+    def ask(self, place: str) -> int | None:
+        """Count a request about a token, as `register` counts."""
+        wait_s = self.tokens.count(_digest(place))
+        self.refused_tokens += wait_s is not None
+        return wait_s
+
+    def succeeded(self, place: str) -> None:
+        """A request about a token came to something."""
+        self.tokens.take_back(_digest(place))
+
+
 def _pair_digest(account: str, address: str) -> str:
     return _digest(f"{account} {address}")
 
