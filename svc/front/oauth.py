@@ -149,7 +149,7 @@ class OAuthDoor:
         return json_response(answer, 201)
 
     async def _token(self) -> Response:
-        place = self._counted()
+        address = self._counted()
         form = await _form()
         resource = form.get("resource", "").rstrip("/")
         match form.get("grant_type"):
@@ -170,7 +170,7 @@ class OAuthDoor:
         self._evict(answer)
         if not isinstance(answer, OAuthTokens):
             raise _Failure("invalid_grant", "it is unknown, over or used, or it was made for somebody else")
-        self.means.applications.succeeded(place)
+        self.means.applications.succeeded(address)
         return json_response(
             {
                 "access_token": answer.access,
@@ -182,28 +182,28 @@ class OAuthDoor:
         )
 
     async def _revoke(self) -> Response:
-        place = self._counted()
+        address = self._counted()
         form = await _form()
         token, client_id = _field(form, "token"), _field(form, "client_id")
         grant = await self.keys.verify(token, purposes=(OAUTH_PURPOSE,))
         if isinstance(grant, Grant):
             # A key that people made is not given back by whoever holds it.
             is_ours = grant.purpose == OAUTH_PURPOSE
-            ended = await self._tokens.give_back_access(grant.key_id, client_id) if is_ours else None
+            ended_grant = await self._tokens.give_back_access(grant.key_id, client_id) if is_ours else None
         else:
-            ended = await self._tokens.give_back(token, client_id)
-        self._evict(ended)
-        if isinstance(ended, EndedGrant):
-            self.means.applications.succeeded(place)
+            ended_grant = await self._tokens.give_back(token, client_id)
+        self._evict(ended_grant)
+        if isinstance(ended_grant, EndedGrant):
+            self.means.applications.succeeded(address)
         return json_response({})
 
     def _counted(self) -> str:
         """The place of whoever asks about a token, which may ask on. Raises `_Failure`."""
-        place = self._client().place
-        wait_s = self.means.applications.ask(place)
+        address = self._client().place
+        wait_s = self.means.applications.ask(address)
         if wait_s is not None:
             raise _Failure("slow_down", "too many requests from your address came to nothing", 429, wait_s)
-        return place
+        return address
 
     @property
     def _tokens(self) -> OAuthTokenStore:

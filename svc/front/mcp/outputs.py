@@ -53,7 +53,7 @@ class ProjectAnswer(Struct, kw_only=True):
     first_look: dict[str, Any] | UnsetType | None = UNSET
 
 
-class Observed(Struct):
+class SiteObserved(Struct):
     """What the newest calls of a site were like."""
 
     error_rate: float | None
@@ -72,7 +72,7 @@ class CallSiteRow(Struct, kw_only=True):
     provider: str | None
     tagged: bool
     sample_count: int
-    observed: Observed
+    observed: SiteObserved
     output_schema: Any | UnsetType = UNSET
 
 
@@ -143,7 +143,7 @@ class TracesAnswer(Struct, kw_only=True):
     notes: list[str] | UnsetType = UNSET
 
 
-class SpanRow(Struct, kw_only=True):
+class SpanAnswer(Struct, kw_only=True):
     """A span: with previews, or with all it said in place of them."""
 
     trace_id: str
@@ -175,14 +175,14 @@ class SpanRow(Struct, kw_only=True):
 class TraceAnswer(TraceRow, kw_only=True):
     """get_trace."""
 
-    spans: list[SpanRow]
+    spans: list[SpanAnswer]
     spans_truncated: bool
 
 
 class SpansAnswer(Struct, kw_only=True):
     """list_spans."""
 
-    spans: list[SpanRow]
+    spans: list[SpanAnswer]
     next_cursor: str | None
     notes: list[str] | UnsetType = UNSET
 
@@ -251,7 +251,7 @@ ANSWERS: Final[dict[str, type[Struct]]] = {
     "list_traces": TracesAnswer,
     "get_trace": TraceAnswer,
     "list_spans": SpansAnswer,
-    "get_span": SpanRow,
+    "get_span": SpanAnswer,
     "list_sessions": SessionsAnswer,
     "get_session": SessionAnswer,
     "describe_dataset": DatasetsAnswer,
@@ -301,6 +301,7 @@ def _joined(schema: dict[str, Any]) -> dict[str, Any]:
     choices = schema.get("anyOf")
     if choices is None or any(choice.keys() != {"type"} for choice in choices):
         return schema
-    named = [choice["type"] for choice in choices]
-    types = [type_ for each in named for type_ in (each if isinstance(each, list) else [each])]
+    types: list[str] = []
+    for choice in choices:
+        types += choice["type"] if isinstance(choice["type"], list) else [choice["type"]]
     return {**{name: value for name, value in schema.items() if name != "anyOf"}, "type": types}

@@ -143,14 +143,14 @@ span ids behind each statement. Say what the trace does not show. {_STRANGERS}""
 def _what_changed(given: Mapping[str, str]) -> str:
     try:
         day = datetime.strptime(given["day"], "%Y-%m-%d").replace(tzinfo=UTC)
-        before = day - timedelta(days=USUAL_DAYS)
+        week_before = day - timedelta(days=USUAL_DAYS)
         next_day = day + timedelta(days=1)
     except (ValueError, OverflowError):
         raise ValueError("the argument day must be a day of the calendar, as 2026-11-26") from None
     site = given.get("call_site_id")
     filters = {} if site is None else {"filters": {"call_site_id": site}}
     of_site = "" if site is None else f" at call site {_json(site)}"
-    earlier = {"range": {"from": timestamp(before), "to": timestamp(day)}, **filters}
+    earlier = {"range": {"from": timestamp(week_before), "to": timestamp(day)}, **filters}
     that_day = {"range": {"from": timestamp(day), "to": timestamp(next_day)}, **filters}
     failed = {"dataset": "spans", "field": "error_type", "by": "started_at", **that_day}
     if site is None:

@@ -120,8 +120,8 @@ class Stateless:
         else:
             result = await self.methods.answer(grant, request, room_bytes, opening)
         if isinstance(result, Fault):
-            gone = result.code == RESOURCE_NOT_FOUND
-            return attrs.evolve(result, code=INVALID_PARAMS) if gone else result
+            is_missing = result.code == RESOURCE_NOT_FOUND
+            return attrs.evolve(result, code=INVALID_PARAMS) if is_missing else result
         return _completed(request.method, result)
 
 
@@ -142,10 +142,10 @@ def _meta(request: Request) -> Mapping[str, Any]:
 
 def _decoded(header: str) -> str | None:
     """The value of a header that may be encoded, None when it cannot be decoded."""
-    before, behind = _BASE64
-    if not (header.startswith(before) and header.endswith(behind)):
+    prefix, suffix = _BASE64
+    if not (header.startswith(prefix) and header.endswith(suffix)):
         return header
     try:
-        return b64decode(header[len(before) : -len(behind)], validate=True).decode()
+        return b64decode(header[len(prefix) : -len(suffix)], validate=True).decode()
     except ValueError:
         return None
