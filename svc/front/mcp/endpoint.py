@@ -45,7 +45,7 @@ from svc.front.auth.client import Client, Surroundings, public_address
 from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp.methods import PROTOCOL_VERSION, RUN_PURPOSES, Methods
 from svc.front.mcp.reads import Reads
-from svc.front.mcp.stateless import VERSION, Stateless, misfit, speaks, status_of
+from svc.front.mcp.stateless import VERSION, Stateless, initializes, misfit, speaks, status_of
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 
@@ -134,11 +134,11 @@ class Mcp:
         if isinstance(raw, Refusal):
             return raw
         messages = read_messages(raw)
-        if self.reads.extensions and speaks(headers, messages, KNOWN_VERSIONS) and not _initializes(messages):
+        if self.reads.extensions and speaks(headers, messages, KNOWN_VERSIONS):
             sent = [name.decode("latin1").lower() for name, _value in scope["headers"]]
             return await self._stateless(grant, messages, headers, sent)
         version = headers.get("mcp-protocol-version")
-        if version is not None and version not in KNOWN_VERSIONS and not _initializes(messages):
+        if version is not None and version not in KNOWN_VERSIONS and not initializes(messages):
             return _error(
                 400,
                 f"unsupported MCP-Protocol-Version {version[:40]!r}; this server speaks {PROTOCOL_VERSION}",
@@ -246,12 +246,6 @@ async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:
             chunks.append(chunk)
         return b"".join(chunks)
     return BODY_TIMEOUT
-
-
-def _initializes(messages: Message | list[Message]) -> bool:
-    """Whether the version is negotiated here, so that a header cannot name it yet."""
-    batch = messages if isinstance(messages, list) else [messages]
-    return any(isinstance(message, Request) and message.method == "initialize" for message in batch)
 
 
 def _error(status: int, message: str, *headers: tuple[bytes, bytes]) -> _Reply:

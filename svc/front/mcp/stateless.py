@@ -68,8 +68,14 @@ _BASE64: Final = ("=?base64?", "?=")
 def speaks(headers: Mapping[str, str], messages: Message | list[Message], known: frozenset[str]) -> bool:
     """Whether a body is of this version or one to come; `known` are the versions with a handshake."""
     if isinstance(messages, Request) and (version := _meta(messages).get(VERSION_KEY)) is not None:
-        return messages.method != "initialize" and not (isinstance(version, str) and version in known)
-    return headers.get("mcp-protocol-version") == VERSION
+        return not (isinstance(version, str) and version in known)
+    return headers.get("mcp-protocol-version") == VERSION and not initializes(messages)
+
+
+def initializes(messages: Message | list[Message]) -> bool:
+    """Whether the version is negotiated here, so that a header cannot name it yet."""
+    batch = messages if isinstance(messages, list) else [messages]
+    return any(isinstance(message, Request) and message.method == "initialize" for message in batch)
 
 
 def status_of(fault: Fault) -> int:

@@ -91,7 +91,7 @@ async def test_a_result_is_that_of_the_handshake_with_what_this_version_adds(
 
 
 @pytest.mark.parametrize(
-    "method", ["ping", "logging/setLevel", "subscriptions/listen", "resources/subscribe"]
+    "method", ["initialize", "ping", "logging/setLevel", "subscriptions/listen", "resources/subscribe"]
 )
 async def test_a_method_that_there_is_not_is_404(modern: Modern, method: str) -> None:
     asked = await modern.ask(method)
@@ -192,7 +192,7 @@ async def test_what_is_no_message_is_400_and_has_no_id(modern: Modern, body: byt
 
 
 async def test_a_client_with_a_handshake_may_name_any_version_in_it(modern: Modern) -> None:
-    body = envelope("initialize", {"protocolVersion": VERSION, "_meta": META})
+    body = envelope("initialize", {"protocolVersion": VERSION, "_meta": {"progressToken": 1}})
     for headers in ({}, {"mcp-protocol-version": VERSION}):
         asked = await modern.door.send(body, headers)
         assert (asked.status, asked.result["protocolVersion"]) == (200, "2025-06-18")
