@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.e2e.environments import python_with
+from svc.front.mcp.tools import TOOLS
+from tests.e2e.environments import node_with, python_with
 from tests.service import PLAIN, Service, running
 
 CLIENTS = Path(__file__).parent / "mcp_clients"
@@ -28,8 +29,9 @@ def ping(service: Service, token: str) -> int:
 
 
 @pytest.mark.release
-def test_the_official_client_signs_in_reads_renews_and_is_disconnected() -> None:
-    python = python_with(CLIENTS / "mcp1.txt")
+@pytest.mark.parametrize("requirements", ["mcp1.txt", "requirements.txt"])
+def test_the_official_client_signs_in_reads_renews_and_is_disconnected(requirements: str) -> None:
+    python = python_with(CLIENTS / requirements)
     with running(SVC_MCP_OAUTH="true") as service:
         origin = {"Origin": service.url}
         account = {"email": EMAIL, "password": PASSWORD}
@@ -66,6 +68,29 @@ def test_the_official_client_signs_in_reads_renews_and_is_disconnected() -> None
         replay = call(service, "POST", "/oauth/token", data=form)
         assert (replay.status_code, replay.json()["error"]) == (400, "invalid_grant")
         assert [ping(service, token) for token in (old, new)] == [401, 401]
+
+
+@pytest.mark.release
+def test_the_javascript_clients_sign_in_read_and_renew() -> None:
+    node = node_with(CLIENTS, "@modelcontextprotocol/client")
+    with running(SVC_MCP_OAUTH="true") as service:
+        account = {"email": EMAIL, "password": PASSWORD}
+        made = call(service, "POST", "/auth/signup", json=account, headers={"Origin": service.url})
+        assert made.status_code == 201
+        for kind in ("sdk", "client"):
+            done = subprocess.run(
+                [node, "sign_in.mjs", kind, service.url, EMAIL, PASSWORD],
+                cwd=CLIENTS,
+                capture_output=True,
+                text=True,
+                timeout=SIGN_IN_TIMEOUT_S,
+            )
+            assert done.returncode == 0, done.stderr
+            report = json.loads(done.stdout.splitlines()[-1])
+            first, second = report["calls"]
+            assert first == second == [len(TOOLS), False]
+            assert report["steps"] == ["REDIRECT", "AUTHORIZED"]
+            assert (report["state"], report["scope"], report["renewed"]) == ("state 1", "mcp:read", True)
 
 
 def test_who_has_no_key_is_told_where_to_ask_for_one() -> None:

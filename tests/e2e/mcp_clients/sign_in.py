@@ -2,7 +2,7 @@
 
 `python sign_in.py URL E-MAIL PASSWORD`: registers, is led to the page of consent, signs in, consents,
 exchanges the code, calls a tool, renews as after its hour, calls again; prints JSON.
-Runs in an environment of its own (mcp1.txt), never in the one of the tests.
+Runs in an environment of its own (mcp1.txt or requirements.txt), never in the one of the tests.
 """
 
 import asyncio
@@ -12,11 +12,17 @@ import sys
 from html import unescape
 from urllib.parse import parse_qs, urljoin, urlsplit
 
-import httpx
 from mcp import ClientSession
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+from mcp.shared import auth
 from mcp.shared.auth import OAuthClientMetadata
+
+try:
+    import httpx2 as httpx
+except ImportError:
+    # The first generation.
+    import httpx
 
 REDIRECT = "http://127.0.0.1:33418/callback"
 
@@ -65,18 +71,21 @@ class Person:
             self.answer = parse_qs(urlsplit(led.headers["location"]).query)
 
     async def came_back(self):
-        return self.answer["code"][0], self.answer["state"][0]
+        fields = {name: self.answer[name][0] for name in ("code", "state", "iss")}
+        made = getattr(auth, "AuthorizationCodeResult", None)
+        return (fields["code"], fields["state"]) if made is None else made(**fields)
 
 
-async def tools_of(url, auth):
+async def tools_of(url, provider):
     async with (
-        create_mcp_http_client(auth=auth) as http,
+        create_mcp_http_client(auth=provider) as http,
         streamable_http_client(url, http_client=http) as (reading, writing, *_),
         ClientSession(reading, writing) as session,
     ):
         await session.initialize()
         project = await session.call_tool("get_project", {})
-        return [len((await session.list_tools()).tools), project.isError]
+        failed = project.is_error if hasattr(project, "is_error") else project.isError
+        return [len((await session.list_tools()).tools), failed]
 
 
 async def main(url, email, password):
