@@ -28,7 +28,7 @@ from svc.domain.oauth import (
     same_redirect,
     with_answer,
 )
-from svc.store.accounts.oauth import OAuthStore
+from svc.store.accounts.oauth import REFRESH_TERM, OAuthStore
 from svc.web.page import Go, Html, PageRoute, Visit
 
 #: What is wrong with a request, in the words of the page.
@@ -120,6 +120,7 @@ async def _page(visit: Visit, asks: AskForm, wrong: _Wrong | None = None) -> Htm
         },
         "projects": await OAuthStore(visit.means.database).projects(person.account_id),
         "email": person.email,
+        "unused_days": REFRESH_TERM.days,
     }
     return Html("pages/authorize", context, secret=True, form_targets=_targets(asks.redirect_uri))
 
