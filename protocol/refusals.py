@@ -182,6 +182,9 @@ BAD_SLUG: Final = Refusal(
     400, "BAD_REQUEST", "slug must be 1 to 50 lower-case letters, digits and inner hyphens"
 )
 SLUG_TAKEN: Final = Refusal(409, "CONFLICT", "another project has this slug")
+NO_PROJECT_ROLE: Final = Refusal(
+    400, "BAD_REQUEST", "the role none needs a role in at least one project (projects)"
+)
 NO_SUCH_MEMBER: Final = Refusal(404, "NOT_FOUND", "no such member")
 NO_SUCH_ACCOUNT: Final = Refusal(404, "NOT_FOUND", "nobody has signed up with this address; invite it")
 NO_SUCH_INVITATION: Final = Refusal(404, "NOT_FOUND", "no such invitation")

@@ -24,6 +24,10 @@ INVITATION_MAX: Final = 100
 SSO_CALLBACK: Final = "/auth/sso/callback"
 
 RoleName = Literal["owner", "admin", "member", "viewer"]
+#: A role in one project. Whoever administers does so for the whole organization.
+ProjectRoleName = Literal["member", "viewer"]
+#: What somebody is in an organization; `none`: only what their roles in projects make of them.
+OrgRoleName = Literal["owner", "admin", "member", "viewer", "none"]
 SignupMode = Literal["open", "domain", "invite"]
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -83,7 +87,7 @@ class Belonging(msgspec.Struct):
 
     slug: str
     name: str
-    role: RoleName
+    role: OrgRoleName
 
 
 class InvitationOffered(msgspec.Struct):
@@ -91,7 +95,7 @@ class InvitationOffered(msgspec.Struct):
 
     slug: str
     name: str
-    role: RoleName
+    role: OrgRoleName
     invited_by: str
     expires_at: Instant
     needs_link: bool

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from protocol.rest.accounts import EMAIL_MAX, NAME_MAX, Instant, RoleName
+from protocol.rest.accounts import EMAIL_MAX, NAME_MAX, Instant, OrgRoleName, ProjectRoleName
 from protocol.tokens import Scope
 
 SLUG_MAX: Final = 50
@@ -20,12 +20,16 @@ SLUG_MAX: Final = 50
 SignupRole = Literal["viewer", "member"]
 
 
+#: Roles by slug of their project.
+ProjectRoles = dict[str, ProjectRoleName]
+
+
 class OrgShown(msgspec.Struct):
     """An organization, and the caller's role in it."""
 
     slug: str
     name: str
-    role: RoleName
+    role: OrgRoleName
     #: What a sign-up without an invitation makes of a person.
     signup_role: SignupRole
 
@@ -65,26 +69,43 @@ class ProjectDeleted(msgspec.Struct):
     keys_revoked: int
 
 
-class MemberShown(msgspec.Struct):
-    """Somebody who belongs to the organization. `id` is that of the account."""
+class MemberShown(msgspec.Struct, omit_defaults=True):
+    """Somebody who belongs to the organization. `id` is that of the account.
+
+    `projects` are their roles in single projects; left out when they have none. Where both roles count, the
+    higher one does.
+    """
 
     id: str
     email: str
-    role: RoleName
+    role: OrgRoleName
     created_at: Instant
+    projects: ProjectRoles = {}
+
+
+class MemberChanged(MemberShown, omit_defaults=True):
+    """A member as they are now. `keys_revoked`: how many keys were, left out when it was none."""
+
+    keys_revoked: int = 0
 
 
 class MemberNew(msgspec.Struct, forbid_unknown_fields=True):
-    """An existing account that is to belong to the organization."""
+    """An existing account that is to belong to the organization. The role `none` needs one in a project."""
 
     email: Annotated[str, Meta(max_length=EMAIL_MAX)]
-    role: RoleName
+    role: OrgRoleName
+    projects: ProjectRoles = {}
 
 
 class MemberChange(msgspec.Struct, forbid_unknown_fields=True):
-    """Another role."""
+    """Another role. `projects` replaces their roles in projects, which stay when it is left out.
 
-    role: RoleName
+    `revoke_keys` revokes the keys that they minted in projects where they may mint none any more.
+    """
+
+    role: OrgRoleName
+    projects: ProjectRoles | None = None
+    revoke_keys: bool = False
 
 
 class Removed(msgspec.Struct):
@@ -122,18 +143,22 @@ class MemberRemoved(msgspec.Struct):
     removed: Literal[True] = True
 
 
-class InvitationShown(msgspec.Struct):
-    """A pending invitation: with its secret, its address may sign up whatever the policy says."""
+class InvitationShown(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A pending invitation: with its secret, its address may sign up whatever the policy says.
+
+    `projects` are the roles in single projects that it promises; left out when there are none.
+    """
 
     id: str
     email: str
-    role: RoleName
+    role: OrgRoleName
     invited_by: str
     created_at: Instant
     expires_at: Instant
+    projects: ProjectRoles = {}
 
 
-class InvitationMade(InvitationShown):
+class InvitationMade(InvitationShown, omit_defaults=True, kw_only=True):
     """A new invitation and its secret, which is never shown again: hand it to the one who is invited."""
 
     secret: str
@@ -143,10 +168,11 @@ class InvitationMade(InvitationShown):
 
 
 class InvitationNew(msgspec.Struct, forbid_unknown_fields=True):
-    """An address that may sign up, and as what."""
+    """An address that may sign up, and as what. The role `none` needs one in a project."""
 
     email: Annotated[str, Meta(max_length=EMAIL_MAX)]
-    role: RoleName = "member"
+    role: OrgRoleName = "member"
+    projects: ProjectRoles = {}
 
 
 _SLUG: Final = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{SLUG_MAX - 2}}}[a-z0-9])?", re.ASCII)

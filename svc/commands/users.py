@@ -59,7 +59,14 @@ async def _list(accounts: AccountStore, *, as_json: bool) -> None:
     rows = [("EMAIL", "ROLE", "SIGNS IN BY", "CREATED")]
     for account, role in await accounts.all():
         method = "password" if account.has_password else "identity provider"
-        rows.append((account.email, role or "none", method, timestamp(account.created_at)))
+        rows.append(
+            (
+                account.email,
+                "in projects" if role == "none" else role or "none",
+                method,
+                timestamp(account.created_at),
+            )
+        )
     print_columns(rows)
     if len(rows) == 1:
         print("nobody has signed up yet; the first who does owns the instance")

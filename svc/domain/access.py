@@ -11,40 +11,63 @@ import attrs
 import msgspec
 
 from protocol.refusals import SIGNUP_OPEN, SIGNUP_UNDECIDED, SIGNUP_UNPROVED
-from protocol.rest.accounts import SignupMode, SignupPolicy, Undecided
+from protocol.rest.accounts import (
+    OrgRoleName,
+    ProjectRoleName,
+    RoleName,
+    SignupMode,
+    SignupPolicy,
+    Undecided,
+)
 from protocol.rest.orgs import SignupRole
 from protocol.tokens import Scope
 
-Role = Literal["owner", "admin", "member", "viewer"]
+Role = RoleName
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
+#: A role in one project, beside the one in the organization.
+ProjectRole = ProjectRoleName
+PROJECT_ROLES: Final[tuple[ProjectRole, ...]] = get_args(ProjectRole)
+#: What somebody is in the organization. `none` belongs to it and sees the projects in which they have a role.
+OrgRole = OrgRoleName
+ORG_ROLES: Final[tuple[OrgRole, ...]] = get_args(OrgRole)
 
-#: Permissions within an organization. ORG_ADMIN is "owner or admin only".
-OrgPermission = Literal["ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"]
+#: Permissions within an organization, or in one project of it. ORG_BELONG is to know that it is there and
+#: to leave it; ORG_ADMIN is "owner or admin only".
+OrgPermission = Literal["ORG_BELONG", "ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"]
 #: What a route asks for: nothing, a signed-in person, or a permission in the organization of its path.
-Permission = Literal["PUBLIC", "SIGNED_IN", "ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"]
+Permission = Literal["PUBLIC", "SIGNED_IN", "ORG_BELONG", "ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"]
 
-PERMISSIONS: Final[dict[Role, frozenset[OrgPermission]]] = {
-    "owner": frozenset({"ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"}),
-    "admin": frozenset({"ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"}),
-    "member": frozenset({"ORG_VIEW", "ORG_MANAGE"}),
-    "viewer": frozenset({"ORG_VIEW"}),
+PERMISSIONS: Final[dict[OrgRole, frozenset[OrgPermission]]] = {
+    "owner": frozenset({"ORG_BELONG", "ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"}),
+    "admin": frozenset({"ORG_BELONG", "ORG_VIEW", "ORG_MANAGE", "ORG_ADMIN"}),
+    "member": frozenset({"ORG_BELONG", "ORG_VIEW", "ORG_MANAGE"}),
+    "viewer": frozenset({"ORG_BELONG", "ORG_VIEW"}),
+    "none": frozenset({"ORG_BELONG"}),
 }
 
 #: Whoever minted it (spec, "API key").
 KEY_ROLE: Final[Role] = "member"
 
 
-def may(role: Role, permission: OrgPermission) -> bool:
+def may(role: OrgRole, permission: OrgPermission) -> bool:
     """Whether a role holds a permission."""
     return permission in PERMISSIONS[role]
 
 
-def outranks(role: Role, other: Role) -> bool:
+def outranks(role: OrgRole, other: OrgRole) -> bool:
     """Whether a role stands above another."""
-    return ROLES.index(role) < ROLES.index(other)
+    return ORG_ROLES.index(role) < ORG_ROLES.index(other)
 
 
-def may_grant(granter: Role, *roles: Role) -> bool:
+def role_in(org_role: OrgRole, project_role: ProjectRole | None) -> Role | None:
+    """What somebody is in one project: the higher of their two roles. None: it does not exist to them."""
+    higher: OrgRole = org_role
+    if project_role is not None and outranks(project_role, org_role):
+        higher = project_role
+    return None if higher == "none" else higher
+
+
+def may_grant(granter: OrgRole, *roles: OrgRole) -> bool:
     """Whether someone may give, change or take all of these roles: only an owner deals in owners."""
     return may(granter, "ORG_ADMIN") and (granter == "owner" or "owner" not in roles)
 

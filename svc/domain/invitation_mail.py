@@ -13,10 +13,10 @@ from typing import Final
 from urllib.parse import urlencode
 
 from protocol.alerts import MailSending
-from svc.domain.access import Role
+from svc.domain.access import OrgRole
 
 SUBJECT: Final = "The link of your invitation"
-_TEXT: Final = """{invited_by} invited you to {org} as {role}.
+_TEXT: Final = """{invited_by} invited you to {place}.
 
 Open this link to join. It opens once, until {until}:
 
@@ -30,7 +30,7 @@ def invitation_mail(
     *,
     email: str,
     org_name: str,
-    role: Role,
+    role: OrgRole,
     invited_by: str,
     expires_at: datetime,
     secret: str,
@@ -38,10 +38,10 @@ def invitation_mail(
     message_id: str,
 ) -> MailSending:
     """The mail. `origin` is the public one of the pages."""
+    org = " ".join(org_name.split())
     text = _TEXT.format(
         invited_by=" ".join(invited_by.split()),
-        org=" ".join(org_name.split()),
-        role=role,
+        place=f"projects of {org}" if role == "none" else f"{org} as {role}",
         until=f"{expires_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         link=f"{origin}/signup?{urlencode({'invitation': secret})}",
     )

@@ -58,11 +58,15 @@ class PageFrame:
     open_cases: int
     light: IngestLight
     email: str | None
+    #: Whether the settings of the organization are shown.
+    sees_org: bool
 
 
 async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
     """The frame around a page of a project. `page_paths`: the paths below a project's that are pages."""
-    overview = await FrameReads(visit.means.database).of(visit.org.id, visit.project.id)
+    overview = await FrameReads(visit.means.database).of(
+        visit.org.id, visit.project.id, visit.call.project_ids
+    )
     below = visit.address.partition("?")[0].removeprefix(visit.base + "/").partition("/")[0]
     return PageFrame(
         visit.org.slug,
@@ -86,4 +90,5 @@ async def frame_of(visit: Visit, page_paths: frozenset[str]) -> PageFrame:
         overview.open_cases,
         visit.process_view.ingest(),
         visit.email,
+        visit.sees_org,
     )

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from protocol.refusals import API_UNAUTHORIZED
-from svc.domain.access import Permission, Role, may
+from svc.domain.access import OrgRole, Permission, may
 from svc.front.auth.callers import Person
 from svc.front.auth.calls import Call, Context, Rule
 from svc.front.auth.client import public_address
@@ -64,8 +64,8 @@ class Visit:
         )
 
     @property
-    def role(self) -> Role | None:
-        """As what the caller belongs to the organization."""
+    def role(self) -> OrgRole | None:
+        """What the caller is in the project, or in the organization where the path names no project."""
         return self.call.role
 
     def has(self, etag: str) -> bool:
@@ -81,6 +81,16 @@ class Visit:
     def administers(self) -> bool:
         """Whether the caller may change things of the organization."""
         return self.role is not None and may(self.role, "ORG_ADMIN")
+
+    @property
+    def sees_org(self) -> bool:
+        """Whether the caller sees what is the organization's; roles in projects alone show none of it."""
+        return self.call.org_role is not None and may(self.call.org_role, "ORG_VIEW")
+
+    @property
+    def manages_org(self) -> bool:
+        """Whether the caller may make projects."""
+        return self.call.org_role is not None and may(self.call.org_role, "ORG_MANAGE")
 
     @property
     def email(self) -> str | None:
@@ -140,8 +150,10 @@ class PageRoute:
     permission: Permission
     handler: Handler
     form: type[msgspec.Struct] | None = None
+    #: Whether it is about the organization although its path names a project.
+    of_org: bool = False
 
     @property
     def rule(self) -> Rule:
         """What it asks of its caller. A page is for people: a bearer key opens none."""
-        return Rule(self.permission, self.method == "GET", API_UNAUTHORIZED, page=True)
+        return Rule(self.permission, self.method == "GET", API_UNAUTHORIZED, page=True, of_org=self.of_org)

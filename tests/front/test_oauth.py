@@ -340,6 +340,40 @@ async def test_who_may_no_longer_allow_it_has_it_ended(here: Replica, becomes: s
     await over(here, known)
 
 
+async def test_who_is_limited_to_projects_lets_an_application_read_those_they_are_a_member_of(
+    here: Replica,
+) -> None:
+    await signed_in(here)
+    browser = here.browser()
+    await browser.sign_in("owner@example.org")
+    org = "/api/orgs/default"
+    for name in ("ours", "theirs", "watched"):
+        await browser.post(org + "/projects", {"name": name})
+    projects = {"ours": "member", "watched": "viewer"}
+    invitation = {"email": "guest@example.org", "role": "none", "projects": projects}
+    secret = (await browser.post(org + "/invitations", invitation)).data["secret"]
+    guest = Visitor.of(here)
+    assert (await guest.sign_up("guest@example.org", invitation=secret)).status == 303
+    client = await client_id(here)
+    page = await consent(guest, asking(client))
+    offered = re.findall(r'name="project" value="(\d+)"', page.text)
+    ids = {row["slug"]: str(row["id"]) for row in await fetch(here.database, "select id, slug from project")}
+    assert offered == [ids["ours"]]
+    for slug in ("theirs", "watched", "default"):
+        refused = await guest.post(
+            "/oauth/authorize", {**fields(page), "project": ids[slug], "answer": "allow"}
+        )
+        assert refused.status == 400
+    known = await connected(here, guest)
+    assert await reads(here, known.access)
+    (row,) = await fetch(here.database, "select id::text from account where email like 'guest%'")
+    watching = {"role": "none", "projects": {"ours": "viewer"}}
+    assert (await browser.patch(f"{org}/members/{row['id']}", watching)).status == 200
+    # Evicted in the call itself: no notice is waited for.
+    assert not await reads(here, known.access)
+    assert (await refresh(here, known)).status == 400
+
+
 async def test_a_deleted_project_ends_it(here: Replica) -> None:
     known = await connected(here)
     await execute(here.database, "update project set deleted_at = now()")

@@ -17,9 +17,11 @@ from protocol.refusals import (
     FORBIDDEN,
     LAST_OWNER,
     LOOKS_ALIKE,
+    NO_PROJECT_ROLE,
     NO_SUCH_ACCOUNT,
     NO_SUCH_INVITATION,
     NO_SUCH_MEMBER,
+    NO_SUCH_PROJECT,
     OWNERS_ONLY,
     Refusal,
 )
@@ -30,6 +32,7 @@ from protocol.rest.orgs import (
     InvitationShown,
     KeyLeft,
     MemberChange,
+    MemberChanged,
     MemberNew,
     MemberRemoved,
     MemberShown,
@@ -42,7 +45,7 @@ from svc.domain.access import may
 from svc.front.api.routes import ORG, Route
 from svc.front.auth.callers import Person
 from svc.front.auth.calls import Call
-from svc.store.accounts.members import Changer, Denied, Gone, Invitation, Member, MemberStore
+from svc.store.accounts.members import Changed, Changer, Denied, Gone, Invitation, Member, MemberStore
 
 
 def _store(call: Call[object]) -> MemberStore:
@@ -50,8 +53,8 @@ def _store(call: Call[object]) -> MemberStore:
 
 
 def _changer(call: Call[object]) -> Changer:
-    assert call.role is not None, "a route of an organization has a role"
-    return Changer(call.role, call.caller.label)
+    assert call.org_role is not None, "a route of an organization has a role"
+    return Changer(call.org_role, call.caller.label)
 
 
 def _refusal(denied: Denied, unknown: Refusal) -> Refusal:
@@ -62,21 +65,26 @@ def _refusal(denied: Denied, unknown: Refusal) -> Refusal:
         "member": ALREADY_MEMBER,
         "invited": ALREADY_INVITED,
         "alike": LOOKS_ALIKE,
+        "no project": NO_SUCH_PROJECT,
+        "no project role": NO_PROJECT_ROLE,
     }[denied]
 
 
 def _member_view(member: Member) -> MemberShown:
-    return MemberShown(str(member.id), member.email, member.role, timestamp(member.created_at))
+    return MemberShown(
+        str(member.id), member.email, member.role, timestamp(member.created_at), dict(member.projects)
+    )
 
 
 def _invitation(invitation: Invitation) -> InvitationShown:
     return InvitationShown(
-        str(invitation.id),
-        invitation.email,
-        invitation.role,
-        invitation.invited_by,
-        timestamp(invitation.created_at),
-        timestamp(invitation.expires_at),
+        id=str(invitation.id),
+        email=invitation.email,
+        role=invitation.role,
+        invited_by=invitation.invited_by,
+        created_at=timestamp(invitation.created_at),
+        expires_at=timestamp(invitation.expires_at),
+        projects=dict(invitation.projects),
     )
 
 
@@ -97,17 +105,28 @@ async def post_member(call: Call[MemberNew]) -> MemberShown | Refusal:
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    member = await _store(call).add(key, call.body.role, _changer(call))
+    member = await _store(call).add(key, call.body.role, _changer(call), call.body.projects)
     return _member_view(member) if isinstance(member, Member) else _refusal(member, NO_SUCH_ACCOUNT)
 
 
-async def patch_member(call: Call[MemberChange]) -> MemberShown | Refusal:
-    """Give a member another role."""
+async def patch_member(call: Call[MemberChange]) -> MemberChanged | Refusal:
+    """Give a member another role, in the organization and in single projects."""
     account_id = _id(call, "memberId")
     if account_id is None:
         return NO_SUCH_MEMBER
-    changed = await _store(call).change(account_id, call.body.role, _changer(call))
-    return _member_view(changed) if isinstance(changed, Member) else _refusal(changed, NO_SUCH_MEMBER)
+    changed = await _store(call).change(
+        account_id,
+        call.body.role,
+        _changer(call),
+        projects=call.body.projects,
+        revoke_keys=call.body.revoke_keys,
+    )
+    if not isinstance(changed, Changed):
+        return _refusal(changed, NO_SUCH_MEMBER)
+    for project_id in changed.ended.project_ids:
+        call.means.keys.evict(Eviction(project_id=project_id))
+    member = msgspec.structs.asdict(_member_view(changed.member))
+    return MemberChanged(**member, keys_revoked=changed.ended.keys_revoked)
 
 
 async def delete_member(call: Call[None]) -> MemberRemoved | Refusal:
@@ -124,12 +143,12 @@ async def delete_member(call: Call[None]) -> MemberRemoved | Refusal:
     )
     if not isinstance(removal, Gone):
         return _refusal(removal, NO_SUCH_MEMBER)
-    for project_id in removal.project_ids:
+    for project_id in removal.ended.project_ids:
         call.means.keys.evict(Eviction(project_id=project_id))
     return MemberRemoved(
         [KeyLeft(key.id, key.project, key.name, key.scope, key.token_prefix) for key in removal.keys],
         removal.key_count,
-        removal.keys_revoked,
+        removal.ended.keys_revoked,
     )
 
 
@@ -143,7 +162,9 @@ async def post_invitation(call: Call[InvitationNew]) -> InvitationMade | Refusal
     key = email_key(call.body.email)
     if key is None:
         return BAD_EMAIL
-    invite = await _store(call).invite(email_written(call.body.email), key, call.body.role, _changer(call))
+    invite = await _store(call).invite(
+        email_written(call.body.email), key, call.body.role, _changer(call), call.body.projects
+    )
     if not isinstance(invite, tuple):
         return _refusal(invite, NO_SUCH_INVITATION)
     invitation, secret = invite
@@ -165,20 +186,20 @@ ROUTES: Final = (
     Route("GET", ORG + "/members", "ORG_ADMIN", get_members, list[MemberShown]),
     Route(
         "POST", ORG + "/members", "ORG_ADMIN", post_member, MemberShown, body=MemberNew, status=201,
-        refusals=(BAD_EMAIL, NO_SUCH_ACCOUNT, ALREADY_MEMBER),
+        refusals=(BAD_EMAIL, NO_SUCH_ACCOUNT, ALREADY_MEMBER, NO_PROJECT_ROLE, NO_SUCH_PROJECT),
     ),
     Route(
-        "PATCH", _MEMBER, "ORG_ADMIN", patch_member, MemberShown, body=MemberChange,
-        refusals=(NO_SUCH_MEMBER, LAST_OWNER),
+        "PATCH", _MEMBER, "ORG_ADMIN", patch_member, MemberChanged, body=MemberChange,
+        refusals=(NO_SUCH_MEMBER, LAST_OWNER, NO_PROJECT_ROLE, NO_SUCH_PROJECT),
     ),
     Route(
-        "DELETE", _MEMBER, "ORG_VIEW", delete_member, MemberRemoved, query=RemovalQuery,
+        "DELETE", _MEMBER, "ORG_BELONG", delete_member, MemberRemoved, query=RemovalQuery,
         refusals=(NO_SUCH_MEMBER, LAST_OWNER),
     ),
     Route("GET", ORG + "/invitations", "ORG_ADMIN", get_invitations, list[InvitationShown]),
     Route(
         "POST", ORG + "/invitations", "ORG_ADMIN", post_invitation, InvitationMade, body=InvitationNew,
-        status=201, refusals=(BAD_EMAIL, ALREADY_INVITED, LOOKS_ALIKE),
+        status=201, refusals=(BAD_EMAIL, ALREADY_INVITED, LOOKS_ALIKE, NO_PROJECT_ROLE, NO_SUCH_PROJECT),
     ),
     Route(
         "DELETE", ORG + "/invitations/{invitationId}", "ORG_ADMIN", delete_invitation, Removed,

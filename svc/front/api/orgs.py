@@ -17,8 +17,8 @@ from svc.store.accounts.projects import Org
 
 
 def _org_view(call: Call[object], org: Org, joining: Joining) -> OrgShown:
-    assert call.role is not None, "a route of an organization has a role"
-    return OrgShown(org.slug, org.name, call.role, joining.role)
+    assert call.org_role is not None, "a route of an organization has a role"
+    return OrgShown(org.slug, org.name, call.org_role, joining.role)
 
 
 async def get_org(call: Call[None]) -> OrgShown:
@@ -65,7 +65,7 @@ async def put_policy(call: Call[SignupPolicy]) -> SignupPolicy | Refusal:
 
 
 ROUTES: Final = (
-    Route("GET", ORG, "ORG_VIEW", get_org, OrgShown),
+    Route("GET", ORG, "ORG_BELONG", get_org, OrgShown),
     Route(
         "PATCH",
         ORG,

@@ -16,7 +16,6 @@ from protocol.rest.orgs import (
 from protocol.rest.query import timestamp
 from protocol.storage import Eviction
 from svc.front.api.routes import ORG, PROJECT, Route
-from svc.front.auth.callers import KeyHolder
 from svc.front.auth.calls import Call
 from svc.store.accounts.projects import Listed, ProjectStore
 
@@ -26,11 +25,13 @@ def _project_view(project: Listed) -> ProjectShown:
 
 
 async def get_projects(call: Call[None]) -> list[ProjectShown]:
-    """The projects of the organization; a key sees its own."""
+    """The projects of the organization that the caller sees; a key sees its own."""
     projects = await ProjectStore(call.means.database).list(call.org.id)
-    if isinstance(call.caller, KeyHolder):
-        projects = [project for project in projects if project.id == call.caller.grant.project_id]
-    return [_project_view(project) for project in projects]
+    return [
+        _project_view(project)
+        for project in projects
+        if call.project_ids is None or project.id in call.project_ids
+    ]
 
 
 async def post_project(call: Call[ProjectNew]) -> ProjectShown | Refusal:
@@ -70,7 +71,7 @@ async def delete_project(call: Call[None]) -> ProjectDeleted | Refusal:
 
 
 ROUTES: Final = (
-    Route("GET", ORG + "/projects", "ORG_VIEW", get_projects, list[ProjectShown]),
+    Route("GET", ORG + "/projects", "ORG_BELONG", get_projects, list[ProjectShown]),
     Route(
         "POST", ORG + "/projects", "ORG_MANAGE", post_project, ProjectShown, body=ProjectNew, status=201,
         refusals=(BLANK_NAME, BAD_SLUG, SLUG_TAKEN),

@@ -27,7 +27,7 @@ from protocol.refusals import (
     Refusal,
     Refused,
 )
-from svc.domain.access import KEY_ROLE, OrgPermission, Permission, Role, key_reaches, may
+from svc.domain.access import KEY_ROLE, OrgPermission, OrgRole, Permission, key_reaches, may, role_in
 from svc.domain.retention import Terms
 from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.client import Client, Surroundings
@@ -109,6 +109,8 @@ class Rule:
     keys: Refusal | None = None
     #: Whether it is a page, which links may lead to from anywhere: whoever links to it cannot read it.
     page: bool = False
+    #: Whether it is about the organization although its path names a project.
+    of_org: bool = False
 
 
 @attrs.frozen
@@ -124,7 +126,12 @@ class Call(Generic[B]):
     query: Any = None
     maybe_org: Org | None = None
     maybe_project: Project | None = None
-    role: Role | None = None
+    #: What the caller is in the project of the path, or in the organization when it names none.
+    role: OrgRole | None = None
+    #: What the caller is in the organization.
+    org_role: OrgRole | None = None
+    #: The projects of the organization that the caller sees; None: all.
+    project_ids: frozenset[int] | None = None
 
     @property
     def org(self) -> Org:
@@ -181,10 +188,10 @@ async def admit(
         return call
     if rule.permission == "SIGNED_IN":
         raise AssertionError("a route of an organization names a permission in it")
-    return await _placed(call, rule.permission)
+    return await _placed(call, rule, rule.permission)
 
 
-async def _placed(call: Call[None], permission: OrgPermission) -> Call[None] | Refusal:
+async def _placed(call: Call[None], rule: Rule, permission: OrgPermission) -> Call[None] | Refusal:
     """The call with its organization and project, if the caller has the permission there."""
     account_id = call.caller.login.account_id if isinstance(call.caller, Person) else None
     membership = await OrgStore(call.means.database).place(
@@ -192,29 +199,46 @@ async def _placed(call: Call[None], permission: OrgPermission) -> Call[None] | R
     )
     if membership is None:
         return NO_SUCH_ORG
+    org_role: OrgRole | None
+    project_ids: frozenset[int] | None = None
     match call.caller:
         case Person():
-            role = membership.role
+            org_role = membership.role
+            if org_role == "none":
+                project_ids = frozenset(membership.project_roles)
         case KeyHolder(grant):
-            role = KEY_ROLE if grant.project_id in membership.project_ids else None
+            org_role = KEY_ROLE if grant.project_id in membership.project_ids else None
+            project_ids = frozenset({grant.project_id})
         case SingleUser():
-            role = "owner"
+            org_role = "owner"
         case Nobody():
-            role = None
-    if role is None:
+            org_role = None
+    if org_role is None:
         # To somebody who does not belong here it does not exist.
         return NO_SUCH_ORG
+    role: OrgRole = org_role
     if "projectSlug" in call.path:
-        if membership.project is None:
+        project = membership.project
+        if project is None or (project_ids is not None and project.id not in project_ids):
             return NO_SUCH_PROJECT
-        if isinstance(call.caller, KeyHolder) and call.caller.grant.project_id != membership.project.id:
+        higher = role_in(org_role, membership.project_roles.get(project.id))
+        if higher is None:
             return NO_SUCH_PROJECT
-    if not may(role, permission):
+        role = higher
+    if not may(org_role if rule.of_org else role, permission):
         return FORBIDDEN.saying(_NEEDS[permission])
-    return attrs.evolve(call, maybe_org=membership.org, maybe_project=membership.project, role=role)
+    return attrs.evolve(
+        call,
+        maybe_org=membership.org,
+        maybe_project=membership.project,
+        role=role,
+        org_role=org_role,
+        project_ids=project_ids,
+    )
 
 
 _NEEDS: Final[dict[OrgPermission, str]] = {
+    "ORG_BELONG": "this needs a place in the organization",
     "ORG_VIEW": "this needs a role in the organization",
     "ORG_MANAGE": "this needs the role member, admin or owner",
     "ORG_ADMIN": "this needs the role admin or owner",

@@ -21,7 +21,7 @@ import bcrypt
 import trio
 
 from protocol.storage import Outage
-from svc.domain.access import Role
+from svc.domain.access import OrgRole
 from svc.store.accounts.admission import (
     SHOWN,
     Account,
@@ -53,7 +53,9 @@ class Place:
     """An organization that an account belongs to, and its role there."""
 
     org: Org
-    role: Role
+    role: OrgRole
+    #: The living projects of the organization that the account sees; None: all.
+    project_ids: frozenset[int] | None = None
 
 
 def _digest(password: str) -> bytes:
@@ -209,13 +211,23 @@ class AccountStore:
         # Every membership with its organization.
         rows = await self.database.run(
             lambda connection: connection.fetch(
-                "select o.id, o.slug, o.name, m.role from membership m join organization o on o.id = m.org_id"
+                "select o.id, o.slug, o.name, m.role, array(select r.project_id from project_membership r"
+                " join project p on p.id = r.project_id and p.deleted_at is null"
+                " where r.account_id = m.account_id and r.org_id = m.org_id) as project_ids"
+                " from membership m join organization o on o.id = m.org_id"
                 " where m.account_id = $1 order by o.id",
                 account_id,
             ),
             readonly=True,
         )
-        return [Place(Org(row["id"], row["slug"], row["name"]), row["role"]) for row in rows]
+        return [
+            Place(
+                Org(row["id"], row["slug"], row["name"]),
+                row["role"],
+                frozenset(row["project_ids"]) if row["role"] == "none" else None,
+            )
+            for row in rows
+        ]
 
     async def by_email(self, email_key: str) -> Account | None:
         """An account by its address, as it is compared."""
@@ -227,7 +239,7 @@ class AccountStore:
         )
         return None if row is None else as_account(row)
 
-    async def all(self) -> Sequence[tuple[Account, Role | None]]:
+    async def all(self) -> Sequence[tuple[Account, OrgRole | None]]:
         """Every account with its role in the organization, the oldest first."""
         # Who there is, members or not.
         rows = await self.database.run(

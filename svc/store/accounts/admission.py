@@ -16,10 +16,11 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import Joining, Role, UnreadablePolicy, admits, read_policy
+from svc.domain.access import Joining, OrgRole, UnreadablePolicy, admits, read_policy
 from svc.domain.lookalike_addresses import likenesses
 from svc.store.accounts.audit import record
 from svc.store.accounts.invitations import drop_pending, pending
+from svc.store.accounts.project_roles import take_up
 from svc.store.accounts.projects import the_org
 from svc.store.postgres.database import Connection
 
@@ -110,8 +111,10 @@ async def admit(
         return NotAdmitted()
     if await looks_alike(connection, email):
         return LooksAlike()
-    role: Role = "owner" if owns else joining.role if invitation is None else invitation.role
+    role: OrgRole = "owner" if owns else joining.role if invitation is None else invitation.role
     account_ = await _make(connection, org.id, email, email_key, by, role)
+    if invitation is not None and invited:
+        await take_up(connection, org.id, invitation.id, account_.id)
     await record(
         connection,
         "account.create",
@@ -131,7 +134,12 @@ async def admit(
 
 
 async def _make(
-    connection: Connection, org_id: int, email: str, email_key: str, by: ByPassword | ByIdentity, role: Role
+    connection: Connection,
+    org_id: int,
+    email: str,
+    email_key: str,
+    by: ByPassword | ByIdentity,
+    role: OrgRole,
 ) -> Account:
     identity = (by.issuer, by.subject) if isinstance(by, ByIdentity) else (None, None)
     # The account; the lock keeps the address free until here.

@@ -20,8 +20,9 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import Role, outranks
+from svc.domain.access import OrgRole, outranks, role_in
 from svc.store.accounts.audit import record
+from svc.store.accounts.project_roles import take_up
 from svc.store.postgres.database import Connection, Database
 
 INVITATION_DAYS: Final = 7
@@ -35,7 +36,7 @@ class Pending:
     """A living invitation. `proved`: whoever asks is the one who was invited."""
 
     id: UUID
-    role: Role
+    role: OrgRole
     proved: bool
 
 
@@ -47,7 +48,7 @@ class Offer:
     org_id: int
     org_slug: str
     org_name: str
-    role: Role
+    role: OrgRole
     invited_by: str
     expires_at: datetime
     needs_link: bool
@@ -60,7 +61,7 @@ class MailedLink:
 
     email: str
     org_name: str
-    role: Role
+    role: OrgRole
     invited_by: str
     expires_at: datetime
     secret: str = attrs.field(repr=False)
@@ -126,7 +127,12 @@ async def drop_pending(
 
 _OFFER: Final = (
     "select i.id, i.org_id, o.slug, o.name, i.role, i.invited_by, i.expires_at, i.digest, i.mailed_digest,"
-    " a.email_key, a.sso_subject is null as needs_link, m.role as present_role"
+    " a.email_key, a.sso_subject is null as needs_link, m.role as present_role,"
+    " array(select p.role from invitation_project p where p.org_id = i.org_id and p.invitation_id = i.id"
+    "  order by p.project_id) as project_roles,"
+    " array(select r.role from invitation_project p left join project_membership r"
+    "  on r.project_id = p.project_id and r.account_id = a.id where p.org_id = i.org_id"
+    "  and p.invitation_id = i.id order by p.project_id) as present_project_roles"
     " from account a join invitation i on i.email_key = a.email_key and i.expires_at > now()"
     " join organization o on o.id = i.org_id"
     " left join membership m on m.org_id = i.org_id and m.account_id = a.id where a.id = $1"
@@ -169,13 +175,16 @@ class InvitationStore:
                 return "link"
             if _adds(row):
                 # The new role; never one below the present one.
+                present_role = row["present_role"]
+                higher = present_role is None or outranks(row["role"], present_role)
                 await connection.execute(
                     "insert into membership (org_id, account_id, role) values ($1, $2, $3)"
                     " on conflict (org_id, account_id) do update set role = excluded.role",
                     row["org_id"],
                     account_id,
-                    row["role"],
+                    row["role"] if higher else present_role,
                 )
+                await take_up(connection, row["org_id"], row["id"], account_id)
             await _drop(connection, row, "invitation.accept")
             return None
 
@@ -226,7 +235,13 @@ class InvitationStore:
 
 
 def _adds(row: Any) -> bool:
-    return row["present_role"] is None or outranks(row["role"], row["present_role"])
+    present_role = row["present_role"]
+    if present_role is None or outranks(row["role"], present_role):
+        return True
+    return any(
+        outranks(role, role_in(present_role, present_project_role) or "none")
+        for role, present_project_role in zip(row["project_roles"], row["present_project_roles"], strict=True)
+    )
 
 
 def _offer(row: Any) -> Offer:

@@ -14,12 +14,21 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import Role, may, may_grant
+from svc.domain.access import OrgRole, may_grant
 from svc.store.accounts.admission import looks_alike
 from svc.store.accounts.audit import record
 from svc.store.accounts.invitations import INVITATION_DAYS, drop_pending, new_secret
-from svc.store.accounts.keys import KeyOfSomebody, minted, revoke_all
-from svc.store.accounts.oauth_ends import end_grants
+from svc.store.accounts.keys import KeyOfSomebody, minted
+from svc.store.accounts.project_roles import (
+    EndedAccess,
+    ProjectRoles,
+    end_what_is_over,
+    in_projects,
+    invited_to,
+    project_ids,
+    promise,
+    replace,
+)
 from svc.store.postgres.database import Connection, Database
 
 
@@ -30,19 +39,26 @@ class Member:
     id: UUID
     email: str
     email_key: str
-    role: Role
+    role: OrgRole
     created_at: datetime
+    projects: ProjectRoles = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Changed:
+    """A member who has other roles now, and what ended with those before."""
+
+    member: Member
+    ended: EndedAccess
 
 
 @attrs.frozen
 class Gone:
-    """A member who was taken out, the active keys that they minted, and what was revoked of them."""
+    """A member who was taken out, the active keys that they minted, and what ended with their place."""
 
     keys: Sequence[KeyOfSomebody]
     key_count: int
-    keys_revoked: int
-    #: Projects in which keys were revoked.
-    project_ids: Sequence[int]
+    ended: EndedAccess
 
 
 @attrs.frozen
@@ -51,14 +67,17 @@ class Invitation:
 
     id: UUID
     email: str
-    role: Role
+    role: OrgRole
     invited_by: str
     created_at: datetime
     expires_at: datetime
+    projects: ProjectRoles = attrs.field(factory=dict)
 
 
 #: Why a change was not made.
-Denied = Literal["unknown", "last owner", "owners only", "member", "invited", "alike"]
+Denied = Literal[
+    "unknown", "last owner", "owners only", "member", "invited", "alike", "no project", "no project role"
+]
 
 _MEMBER: Final = (
     "select a.id, a.email, a.email_key, m.role, m.created_at"
@@ -71,7 +90,7 @@ _INVITATION: Final = "id, email, role, invited_by, created_at, expires_at"
 class Changer:
     """Who changes: their role bounds what they may deal in, the label goes into the audit."""
 
-    role: Role
+    role: OrgRole
     label: str
 
 
@@ -84,16 +103,20 @@ class MemberStore:
 
     async def list(self) -> Sequence[Member]:
         """All members, the oldest first."""
-        # Everybody with their role.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                f"{_MEMBER} where m.org_id = $1 order by m.created_at, a.id", self.org_id
-            ),
-            readonly=True,
-        )
-        return [_member(row) for row in rows]
 
-    async def add(self, email_key: str, role: Role, by: Changer) -> Member | Denied:
+        async def work(connection: Connection) -> Sequence[Member]:
+            # Everybody with their roles.
+            rows = await connection.fetch(
+                f"{_MEMBER} where m.org_id = $1 order by m.created_at, a.id", self.org_id
+            )
+            projects = await in_projects(connection, self.org_id)
+            return [_member(row, projects.get(row["id"], {})) for row in rows]
+
+        return await self.database.run(work, readonly=True)
+
+    async def add(
+        self, email_key: str, role: OrgRole, by: Changer, projects: ProjectRoles
+    ) -> Member | Denied:
         """Make an existing account a member."""
 
         async def work(connection: Connection) -> Member | Denied:
@@ -104,6 +127,9 @@ class MemberStore:
                 return "unknown"
             if not may_grant(by.role, role):
                 return "owners only"
+            roles = await project_ids(connection, self.org_id, projects, role)
+            if isinstance(roles, str):
+                return roles
             # Its place, unless it has one.
             added = await connection.fetchval(
                 "insert into membership (org_id, account_id, role) values ($1, $2, $3)"
@@ -114,7 +140,9 @@ class MemberStore:
             )
             if added is None:
                 return "member"
-            await self._record(connection, "member.add", by, account_id, {"email": email_key, "role": role})
+            await replace(connection, self.org_id, account_id, roles)
+            details = {"email": email_key, "role": role, **_details(projects)}
+            await self._record(connection, "member.add", by, account_id, details)
             # Who belongs needs none.
             await drop_pending(
                 connection, self.org_id, email_key, action="invitation.withdraw", actor=by.label
@@ -125,10 +153,21 @@ class MemberStore:
 
         return await self.database.run(work)
 
-    async def change(self, account_id: UUID, role: Role, by: Changer) -> Member | Denied:
-        """Give a member another role."""
+    async def change(
+        self,
+        account_id: UUID,
+        role: OrgRole,
+        by: Changer,
+        *,
+        projects: ProjectRoles | None = None,
+        revoke_keys: bool = False,
+    ) -> Changed | Denied:
+        """Give a member another role, and these roles in projects; None leaves those as they are.
 
-        async def work(connection: Connection) -> Member | Denied:
+        `revoke_keys` revokes the keys that they minted where they may mint none any more.
+        """
+
+        async def work(connection: Connection) -> Changed | Denied:
             await _lock(connection, self.org_id)
             member = await self._find(connection, account_id)
             if member is None:
@@ -137,6 +176,12 @@ class MemberStore:
                 return "owners only"
             if member.role == "owner" and role != "owner" and await self._owners(connection) == 1:
                 return "last owner"
+            new_projects = member.projects if projects is None else projects
+            roles = await project_ids(connection, self.org_id, new_projects, role)
+            if isinstance(roles, str):
+                return roles
+            if projects is not None:
+                await replace(connection, self.org_id, account_id, roles)
             # The new role.
             await connection.execute(
                 "update membership set role = $3 where org_id = $1 and account_id = $2",
@@ -144,13 +189,17 @@ class MemberStore:
                 account_id,
                 role,
             )
-            if not may(role, "ORG_MANAGE"):
-                # Whoever may make no key lets no application in either.
-                await end_grants(connection, account_id, by.label, org_id=self.org_id)
-            await self._record(
-                connection, "member.update", by, account_id, {"before": member.role, "after": role}
+            # Whoever may make no key lets no application in either.
+            ended = await end_what_is_over(
+                connection, self.org_id, account_id, member.email_key, by.label, revoke_keys=revoke_keys
             )
-            return attrs.evolve(member, role=role)
+            details: dict[str, Any] = {"before": member.role, "after": role}
+            if new_projects != member.projects:
+                details |= {"projects_before": dict(member.projects), "projects_after": dict(new_projects)}
+            if revoke_keys:
+                details["keys_revoked"] = ended.keys_revoked
+            await self._record(connection, "member.update", by, account_id, details)
+            return Changed(attrs.evolve(member, role=role, projects=new_projects), ended)
 
         return await self.database.run(work)
 
@@ -175,8 +224,11 @@ class MemberStore:
             await connection.execute(
                 "delete from membership where org_id = $1 and account_id = $2", self.org_id, account_id
             )
-            await end_grants(connection, account_id, by.label, org_id=self.org_id)
-            removal = await self._keys_of(connection, member, by, revoke=revoke_keys)
+            keys, key_count = await minted(connection, self.org_id, member.email_key)
+            ended = await end_what_is_over(
+                connection, self.org_id, account_id, member.email_key, by.label, revoke_keys=revoke_keys
+            )
+            removal = Gone(keys, key_count, ended)
             await self._record(
                 connection,
                 "member.remove",
@@ -185,45 +237,32 @@ class MemberStore:
                 {
                     "email": member.email,
                     "role": member.role,
+                    **_details(member.projects),
                     "keys": removal.key_count,
-                    "keys_revoked": removal.keys_revoked,
+                    "keys_revoked": ended.keys_revoked,
                 },
             )
             return removal
 
         return await self.database.run(work)
 
-    async def _keys_of(self, connection: Connection, member: Member, by: Changer, *, revoke: bool) -> Gone:
-        keys, count = await minted(connection, self.org_id, member.email_key)
-        if not revoke or not count:
-            return Gone(keys, count, 0, ())
-        # Where they are; there may be more than are listed.
-        rows = await connection.fetch(
-            "select distinct k.project_id from api_key k join project p on p.id = k.project_id"
-            " where p.org_id = $1 and k.minted_by = $2 and k.revoked_at is null",
-            self.org_id,
-            member.email_key,
-        )
-        revoked = 0
-        for row in rows:
-            revoked += await revoke_all(connection, row["project_id"], by.label, minted_by=member.email_key)
-        return Gone(keys, count, revoked, [row["project_id"] for row in rows])
-
     async def invitations(self) -> Sequence[Invitation]:
         """All pending invitations, the newest first."""
-        # What has expired admits nobody and is not shown.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
+
+        async def work(connection: Connection) -> Sequence[Invitation]:
+            # What has expired admits nobody and is not shown.
+            rows = await connection.fetch(
                 f"select {_INVITATION} from invitation where org_id = $1 and expires_at > now()"
                 " order by created_at desc, id",
                 self.org_id,
-            ),
-            readonly=True,
-        )
-        return [_invitation(row) for row in rows]
+            )
+            projects = await invited_to(connection, self.org_id)
+            return [_invitation(row, projects.get(row["id"], {})) for row in rows]
+
+        return await self.database.run(work, readonly=True)
 
     async def invite(
-        self, email: str, email_key: str, role: Role, by: Changer
+        self, email: str, email_key: str, role: OrgRole, by: Changer, projects: ProjectRoles
     ) -> tuple[Invitation, str] | Denied:
         """Let an address sign up as something, in any mode: the invitation and its secret, this once."""
         secret, digest = new_secret()
@@ -232,6 +271,9 @@ class MemberStore:
             await _lock(connection, self.org_id)
             if not may_grant(by.role, role):
                 return "owners only"
+            roles = await project_ids(connection, self.org_id, projects, role)
+            if isinstance(roles, str):
+                return roles
             # Whether somebody has the address already, and whether they belong here.
             account = await connection.fetchrow(
                 "select m.account_id is not null as belongs from account a left join membership m"
@@ -261,14 +303,15 @@ class MemberStore:
             )
             if row is None:
                 return "invited"
-            invitation = _invitation(row)
+            invitation = _invitation(row, projects)
+            await promise(connection, self.org_id, invitation.id, roles)
             await record(
                 connection,
                 "invitation.create",
                 actor=by.label,
                 org_id=self.org_id,
                 subject=("invitation", str(invitation.id)),
-                details={"email": email_key, "role": role},
+                details={"email": email_key, "role": role, **_details(projects)},
             )
             return invitation, secret
 
@@ -287,7 +330,7 @@ class MemberStore:
             )
             if row is None:
                 return "unknown"
-            was = _invitation(row)
+            was = _invitation(row, {})
             await record(
                 connection,
                 "invitation.withdraw",
@@ -305,7 +348,9 @@ class MemberStore:
         row = await connection.fetchrow(
             f"{_MEMBER} where m.org_id = $1 and m.account_id = $2", self.org_id, account_id
         )
-        return None if row is None else _member(row)
+        if row is None:
+            return None
+        return _member(row, (await in_projects(connection, self.org_id)).get(account_id, {}))
 
     async def _owners(self, connection: Connection) -> int:
         # How many own the organization.
@@ -337,9 +382,14 @@ async def _lock(connection: Connection, org_id: int) -> None:
     await connection.execute("select from organization where id = $1 for update", org_id)
 
 
-def _member(row: Any) -> Member:
-    return Member(**dict(row.items()))
+def _details(projects: ProjectRoles) -> dict[str, Any]:
+    # Audit rows of those who use no roles in projects say nothing of them.
+    return {"projects": dict(projects)} if projects else {}
 
 
-def _invitation(row: Any) -> Invitation:
-    return Invitation(**dict(row.items()))
+def _member(row: Any, projects: ProjectRoles) -> Member:
+    return Member(**dict(row.items()), projects=projects)
+
+
+def _invitation(row: Any, projects: ProjectRoles) -> Invitation:
+    return Invitation(**dict(row.items()), projects=projects)

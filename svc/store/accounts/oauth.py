@@ -17,10 +17,10 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from svc.domain.access import ROLES, may
 from svc.domain.oauth import OAuthClient
 from svc.store.accounts.audit import record
 from svc.store.accounts.oauth_ends import EndedGrant, end_in
+from svc.store.accounts.project_roles import KEY_MAKERS
 from svc.store.postgres.database import Connection, Database
 
 CLIENTS_BOUND: Final = 2_000
@@ -34,10 +34,12 @@ REFRESH_TERM: Final = timedelta(days=30)
 GRANTS_SHOWN: Final = 200
 PROJECTS_SHOWN: Final = 200
 #: Who may let an application in: whoever may make a key.
-MEMBER_ROLES: Final = [role for role in ROLES if may(role, "ORG_MANAGE")]
+MEMBER_ROLES: Final = KEY_MAKERS
 MEMBER: Final = (
     "select from membership m join project p on p.org_id = m.org_id and p.deleted_at is null"
-    " where m.account_id = g.account_id and p.id = g.project_id and m.role = any($2::text[])"
+    " left join project_membership r on r.project_id = p.id and r.account_id = m.account_id"
+    " where m.account_id = g.account_id and p.id = g.project_id"
+    " and (m.role = any($2::text[]) or r.role = any($2::text[]))"
 )
 
 
@@ -114,7 +116,9 @@ class OAuthStore:
                 "select p.id, p.slug, p.name, o.slug as org_slug, o.name as org_name from membership m"
                 " join organization o on o.id = m.org_id"
                 " join project p on p.org_id = o.id and p.deleted_at is null"
-                f" where m.account_id = $1 and m.role = any($2::text[]) order by p.id limit {PROJECTS_SHOWN}",
+                " left join project_membership r on r.project_id = p.id and r.account_id = m.account_id"
+                " where m.account_id = $1 and (m.role = any($2::text[]) or r.role = any($2::text[]))"
+                f" order by p.id limit {PROJECTS_SHOWN}",
                 account_id,
                 MEMBER_ROLES,
             ),

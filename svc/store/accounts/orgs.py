@@ -6,6 +6,7 @@ is audited in the same transaction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 import attrs
@@ -13,7 +14,7 @@ import msgspec
 
 from protocol.rest.accounts import SignupPolicy
 from protocol.rest.orgs import SignupRole
-from svc.domain.access import Joining, Role, UnreadablePolicy, read_policy
+from svc.domain.access import Joining, OrgRole, ProjectRole, UnreadablePolicy, read_policy
 from svc.store.accounts.admission import joining_of
 from svc.store.accounts.audit import record
 from svc.store.accounts.projects import Org, Project
@@ -25,10 +26,12 @@ class Placed:
     """What the slugs of a path name, and the caller's role there (None: no member)."""
 
     org: Org
-    role: Role | None
+    role: OrgRole | None
     project: Project | None
     #: Every living project of the organization.
     project_ids: frozenset[int]
+    #: The caller's roles in single projects.
+    project_roles: Mapping[int, ProjectRole]
 
 
 @attrs.define(eq=False)
@@ -50,9 +53,12 @@ class OrgStore:
             )
             if row is None:
                 return None
-            # Its living projects.
+            # Its living projects, and as what this account belongs to each.
             projects = await connection.fetch(
-                "select id, slug, name from project where org_id = $1 and deleted_at is null", row["id"]
+                "select p.id, p.slug, p.name, r.role from project p left join project_membership r"
+                " on r.project_id = p.id and r.account_id = $2 where p.org_id = $1 and p.deleted_at is null",
+                row["id"],
+                account_id,
             )
             org = Org(row["id"], row["slug"], row["name"])
             project_row = next(
@@ -64,7 +70,17 @@ class OrgStore:
                 if project_row is None
                 else Project(project_row["id"], project_row["slug"], project_row["name"], org.slug)
             )
-            return Placed(org, row["role"], project, frozenset(candidate["id"] for candidate in projects))
+            return Placed(
+                org,
+                row["role"],
+                project,
+                frozenset(candidate["id"] for candidate in projects),
+                {
+                    candidate["id"]: candidate["role"]
+                    for candidate in projects
+                    if candidate["role"] is not None
+                },
+            )
 
         return await self.database.run(work, readonly=True)
 

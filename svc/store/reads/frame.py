@@ -32,15 +32,17 @@ class FrameReads:
 
     database: Database
 
-    async def of(self, org_id: int, project_id: int) -> Around:
-        """What stands around a page of this project."""
+    async def of(self, org_id: int, project_id: int, visible_ids: frozenset[int] | None) -> Around:
+        """What stands around a page of this project, with the projects that are seen (None: all)."""
         rows = await self.database.fetch(
             # The projects, few of them, each with the count that only the one asked for needs.
             "select slug, name, (select count(*) from detection_case"
             " where project_id = $2 and state = 'open') as open_cases"
-            " from project where org_id = $1 and deleted_at is null order by id limit 200",
+            " from project where org_id = $1 and deleted_at is null"
+            " and ($3::bigint[] is null or id = any($3)) order by id limit 200",
             org_id,
             project_id,
+            None if visible_ids is None else list(visible_ids),
         )
         return Around([(row["slug"], row["name"]) for row in rows], rows[0]["open_cases"] if rows else 0)
 

@@ -85,7 +85,12 @@ async def page(visit: Visit) -> Html:
 async def _page(visit: Visit, refusal: Refusal | None = None, form: AgentsForm | None = None) -> Html:
     if form is None:
         form = _typed(await api.get_settings(visit.call))
-    listed = await integrations.get_integrations(visit.call)
+    chosen_ids = {form.repo_integration, *(getattr(form, f"{kind}_integration") for kind in RUN_KINDS)}
+    listed = [
+        integration
+        for integration in await integrations.get_integrations(visit.call)
+        if visit.sees_org or integration.id in chosen_ids
+    ]
     runs = await asked(visit, api.get_runs, query=RunsQuery(limit=LISTED))
     context = {
         "tab": "agents",

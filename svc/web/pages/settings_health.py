@@ -29,4 +29,4 @@ async def page(visit: Visit) -> Html:
     return Html("pages/settings_health", context)
 
 
-PAGES: Final = (PageRoute("GET", PROJECT + "/settings/health", "ORG_VIEW", page),)
+PAGES: Final = (PageRoute("GET", PROJECT + "/settings/health", "ORG_VIEW", page, of_org=True),)

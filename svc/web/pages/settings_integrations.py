@@ -121,7 +121,7 @@ async def remove(visit: Visit) -> Html | Go:
 _INTEGRATIONS: Final = PROJECT + "/settings/integrations"
 
 PAGES: Final = (
-    PageRoute("GET", _INTEGRATIONS, "ORG_VIEW", page),
+    PageRoute("GET", _INTEGRATIONS, "ORG_VIEW", page, of_org=True),
     PageRoute("POST", _INTEGRATIONS, "ORG_ADMIN", keep, form=IntegrationForm),
     PageRoute("POST", _INTEGRATIONS + "/test", "ORG_ADMIN", test, form=IntegrationId),
     PageRoute("POST", _INTEGRATIONS + "/remove", "ORG_ADMIN", remove, form=IntegrationId),

@@ -63,6 +63,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None, **asks: Any) -> Ht
         "typed": {},
         **asks,
         "manages": visit.manages,
+        "manages_org": visit.manages_org,
         "administers": visit.administers,
         "project": visit.project,
     }
@@ -143,7 +144,8 @@ async def _sources(visit: Visit, plaintext: str | None = None) -> Html:
         "tab": "sources",
         "report": report,
         "days": SOURCES_DAYS,
-        "refused": visit.process_view.refused(),
+        # They are those of every project.
+        "refused": visit.process_view.refused() if visit.sees_org else [],
         "quotas": visit.process_view.quotas(visit.project.id),
         "quota_names": QUOTA_NAMES,
         "plaintext": plaintext,
@@ -166,7 +168,7 @@ PAGES: Final = (
     PageRoute("GET", _SETTINGS + "/project/forecast", "ORG_VIEW", forecast),
     PageRoute("POST", _SETTINGS + "/project/name", "ORG_MANAGE", rename, form=NameForm),
     PageRoute("POST", _SETTINGS + "/project/retention", "ORG_ADMIN", retention, form=TermsForm),
-    PageRoute("POST", _SETTINGS + "/project/new", "ORG_MANAGE", create, form=NameForm),
+    PageRoute("POST", _SETTINGS + "/project/new", "ORG_MANAGE", create, form=NameForm, of_org=True),
     PageRoute("POST", _SETTINGS + "/project/delete", "ORG_ADMIN", delete, form=SlugForm),
     PageRoute("GET", _SETTINGS + "/sources", "ORG_VIEW", sources),
     PageRoute("POST", _SETTINGS + "/sources/key", "ORG_MANAGE", source_key, form=NoFields),

@@ -37,19 +37,25 @@ async def start(visit: Visit) -> Go | Refusal:
         places = await visit.means.accounts.places(visit.call.caller.login.account_id)
         if not places:
             return NO_SUCH_PROJECT.saying("you belong to no organization; ask an owner to add you")
-        orgs = [membership.org for membership in places]
+        orgs = [(membership.org, membership.project_ids) for membership in places]
     elif visit.means.callers.disabled:
-        orgs = [await projects.the_org()]
+        orgs = [(await projects.the_org(), None)]
     else:
         return API_UNAUTHORIZED
-    for org in orgs:
-        org_projects = await projects.list(org.id)
+    for org, visible_ids in orgs:
+        org_projects = [
+            candidate
+            for candidate in await projects.list(org.id)
+            if visible_ids is None or candidate.id in visible_ids
+        ]
         last_project = next(
             (candidate for candidate in org_projects if (org.slug, candidate.slug) == visit.preferences.last),
             None,
         )
         if last_project is not None or org_projects:
             return Go(f"/orgs/{org.slug}/projects/{(last_project or org_projects[0]).slug}/triage")
+    if any(visible_ids is not None for _, visible_ids in orgs):
+        return NO_SUCH_PROJECT.saying("you have a role in no project; ask an owner or admin for one")
     return NO_SUCH_PROJECT.saying("there is no project; trace-svc keys create makes the first one anew")
 
 
