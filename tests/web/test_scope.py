@@ -131,6 +131,8 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/settings/people/change": "admin",
     # Everybody may leave; taking somebody else out is the handler's to refuse.
     "POST …/settings/people/remove": "viewer",
+    "GET …/settings/people/{memberId}": "admin",
+    "POST …/settings/people/{memberId}/access": "admin",
     "POST …/settings/people/organization": "admin",
     "POST …/settings/people/policy": "admin",
     "GET …/settings/project": "viewer",
@@ -186,7 +188,7 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/user$|/dead-letters/|/spans/|/sets/", name)
+    and not re.search(r"/rca/|/session$|/user$|/dead-letters/|/spans/|/sets/|/people/", name)
 }
 
 

@@ -13,10 +13,11 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.accounts import SignupPolicy
 from protocol.rest.orgs import InvitationNew, MemberChange, OrgChange, RemovalQuery
-from svc.domain.access import ROLES
-from svc.front.api import members, orgs
+from svc.domain.access import PROJECT_ROLES, ROLES
+from svc.front.api import members, orgs, projects
 from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.pages.settings_member import PROJECTS_SHOWN, chosen_roles
 from svc.web.pages.sign_in import POLICY
 from svc.web.render import query
 
@@ -26,6 +27,7 @@ class InviteForm(msgspec.Struct):
 
     email: str = ""
     role: str = "member"
+    project: list[str] = msgspec.field(default_factory=list)
 
 
 class MemberForm(msgspec.Struct):
@@ -63,9 +65,18 @@ async def page(visit: Visit) -> Html:
 
 async def _page(visit: Visit, *, link: str | None = None, refusal: Refusal | None = None) -> Html:
     administers = visit.administers
+    shown_members = await members.get_members(visit.call)
+    if not visit.sees_org:
+        # Whoever sees single projects sees of the organization's people themselves.
+        shown_members = [member for member in shown_members if member.email == visit.email]
+    shown_projects = await projects.get_projects(visit.call) if administers else []
     context = {
         "tab": "people",
-        "members": await members.get_members(visit.call),
+        "members": shown_members,
+        "projects": shown_projects[:PROJECTS_SHOWN],
+        # One project needs no roles of its own.
+        "by_project": len(shown_projects) > 1 or any(member.projects for member in shown_members),
+        "project_roles": PROJECT_ROLES,
         "invitations": await members.get_invitations(visit.call) if administers else [],
         "policy": await orgs.get_policy(visit.call) if administers else None,
         "org": await orgs.get_org(visit.call),
@@ -84,7 +95,11 @@ async def _page(visit: Visit, *, link: str | None = None, refusal: Refusal | Non
 
 async def invite(visit: Visit) -> Html:
     """Invite an address: the link is shown once."""
-    fields = {"email": visit.form.email, "role": visit.form.role}
+    fields = {
+        "email": visit.form.email,
+        "role": visit.form.role,
+        "projects": chosen_roles({}, visit.form.project),
+    }
     answer = await asked(visit, members.post_invitation, InvitationNew, fields)
     if isinstance(answer, Refusal):
         return await _page(visit, refusal=answer)
