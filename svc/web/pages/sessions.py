@@ -5,25 +5,27 @@ The id of a session may hold any character, so it travels in the query.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-import attrs
+import trio
 
 from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.feedback.reads import FeedbackReads, NumberedName
+from svc.store.reads.session_talk import SessionTalk
 from svc.store.reads.sessions import SessionReads
-from svc.web import words
 from svc.web.aged_out import aged_out
 from svc.web.feedback_view import of_session
+from svc.web.one_trace import packers
 from svc.web.page import PROJECT, Html, PageRoute, Visit
 from svc.web.render import query
+from svc.web.session_chat import chat
 
 ROWS: Final = 50
 #: Names of feedback that the column can be changed to.
 MOST_CHOICES: Final = 12
-#: A pause between two traces that is worth a line.
-GAP_S: Final = 60.0
+#: Traces of one page of a conversation.
+TURNS: Final = 25
+MODULES: Final = ("chat", "markdown", "trace-panel", "trace-head", "part", "format", "tabs")
 
 
 async def sessions(visit: Visit) -> Html:
@@ -61,40 +63,38 @@ async def _feedback(
     return names, chosen, await reads.of_sessions(visit.project.id, session_ids, chosen.name)
 
 
-@attrs.frozen
-class Turn:
-    """One trace of the conversation, and how long nothing happened before it."""
-
-    trace: dict[str, Any]
-    gap_s: float | None
-
-
 async def session(visit: Visit) -> Html | Refusal:
     """One session."""
     session_id = visit.query.get("id", "")
     session_row = await SessionReads(visit.means.history).one(visit.project.id, session_id)
     if session_row is None:
         return NOT_FOUND.saying("there is no such session in this project, or its term is over")
-    notice = await aged_out(visit, [trace["payload_available"] for trace in session_row["traces"]])
+    traces = session_row["traces"]
+    first = min(_turn_number(visit.query.get("from", "")), max(len(traces) - 1, 0))
+    page = traces[first : first + TURNS]
+    talk = SessionTalk(visit.means.history)
+    talks = await talk.of(visit.project.id, [bytes.fromhex(trace["trace_id"]) for trace in page])
+    # Opening and cutting texts takes time with their length.
+    before = traces[first - 1] if first else None
+    turns = await trio.to_thread.run_sync(chat, page, talks, before, limiter=packers)
     context = {
         "session": session_row,
-        "turns": _turns(session_row["traces"]),
-        "aged_out": notice,
+        "turns": turns,
+        "first": first,
+        "earlier": _turns_address(visit, session_id, max(first - TURNS, 0)) if first else None,
+        "later": _turns_address(visit, session_id, first + TURNS) if first + TURNS < len(traces) else None,
+        "aged_out": await aged_out(visit, [trace["payload_available"] for trace in page]),
         "feedback": await of_session(visit, session_row["id"]),
     }
-    return Html("pages/session", context)
+    return Html("pages/session", context, modules=MODULES)
 
 
-def _turns(traces: list[dict[str, Any]]) -> list[Turn]:
-    turns: list[Turn] = []
-    until: datetime | None = None
-    for trace in traces:
-        began = words.parsed(trace["started_at"])
-        pause_s = None if until is None else (began - until).total_seconds()
-        turns.append(Turn(trace, pause_s if pause_s is not None and pause_s >= GAP_S else None))
-        ended_at = words.parsed(trace["ended_at"] or trace["started_at"])
-        until = ended_at if until is None else max(until, ended_at)
-    return turns
+def _turn_number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 7 else 0
+
+
+def _turns_address(visit: Visit, session_id: str, first: int) -> str:
+    return query(visit.base + "/session", id=session_id, **({"from_": first} if first else {}))
 
 
 PAGES: Final = (

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from svc.store.postgres.database import Connection, Database
+from svc.store.reads.session_talk import SessionTalk
 from svc.store.reads.skeleton import FAILED, ORPHAN, REPEATS, SkeletonReads, TraceHead, TraceRange
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_kin import TraceKin
@@ -317,6 +318,7 @@ def questions(explaining: Any, head: TraceHead | None) -> dict[str, Any]:
         "conversation": lambda: payloads.conversation(*here, first=0, count=20),
         "find": lambda: payloads.find(*here, "needle"),
         "export": lambda: payloads.export(*here),
+        "turns of a session": lambda: SessionTalk(explaining).of(1, [SOME_TRACE]),
         "twin": lambda: kin.twin(*here),
         "neighbours": lambda: kin.neighbours(1, bounds, TraceFilter()),
     }
