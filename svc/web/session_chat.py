@@ -49,9 +49,9 @@ class ChatTurn:
         calls = sum(step.times for step in tools)
         failed = sum(step.times for step in tools if step.span["status"] == "error")
         models = sum(step.times for step in self.work if step.span["kind"] in _MODELS)
-        said = [words.counted(calls, "tool call")] if calls else []
-        said += [words.counted(models, "model call")] if models else []
-        text = " and ".join(said)
+        counts = [words.counted(calls, "tool call")] if calls else []
+        counts += [words.counted(models, "model call")] if models else []
+        text = " and ".join(counts)
         return f"{text}, {words.count(failed)} failed" if failed else text
 
 
@@ -62,8 +62,8 @@ def chat(
     room, turns = Room(), []
     until = None if before is None else _end(before)
     for trace in traces:
-        began = words.parsed(trace["started_at"])
-        pause_s = None if until is None else (began - until).total_seconds()
+        started_at = words.parsed(trace["started_at"])
+        pause_s = None if until is None else (started_at - until).total_seconds()
         gap_s = pause_s if pause_s is not None and pause_s >= GAP_S else None
         talk = talks.get(trace["trace_id"])
         turns.append(ChatTurn(trace, gap_s) if talk is None else _turn(trace, gap_s, talk, room))
@@ -77,23 +77,23 @@ def _end(trace: Mapping[str, Any]) -> datetime:
 
 def _turn(trace: dict[str, Any], gap_s: float | None, talk: TraceTalk, room: Room) -> ChatTurn:
     trace_steps = steps(talk.spans, None, room)
-    asked = _question(trace_steps)
+    question = _question(trace_steps)
     answer = _answer(trace_steps)
-    answered = (
-        [] if answer is None else [_message(said, answer) for said in answer.answered if _is_text(said)]
-    )
+    answers: list[Message] = []
+    if answer is not None:
+        answers = [_message(message, answer) for message in answer.answered if _is_text(message)]
     work = [
         attrs.evolve(step, asked=[] if step.span["kind"] in _MODELS else step.asked)
         for step in trace_steps
         if step is not answer and step.span["kind"] != "agent"
     ]
-    return ChatTurn(trace, gap_s, asked, answered, work, talk.more)
+    return ChatTurn(trace, gap_s, question, answers, work, talk.more)
 
 
 def _question(trace_steps: Sequence[Step]) -> list[Message]:
     """What the user said last before the first answer: earlier words are of earlier traces."""
     for step in trace_steps:
-        users = [said for said in step.asked if said.role in ("user", "") and _is_text(said)]
+        users = [message for message in step.asked if message.role in ("user", "") and _is_text(message)]
         if users and (step.span["kind"] in _MODELS or step.span["kind"] == "agent"):
             return [_message(users[-1], step)]
     return []
@@ -103,7 +103,7 @@ def _answer(trace_steps: Sequence[Step]) -> Step | None:
     """The last step that answered in words: of a model where there is one, else of an agent."""
     for kinds in (_MODELS, frozenset({"agent"})):
         for step in reversed(trace_steps):
-            if step.span["kind"] in kinds and any(_is_text(said) for said in step.answered):
+            if step.span["kind"] in kinds and any(map(_is_text, step.answered)):
                 return step
     return None
 

@@ -54,6 +54,7 @@ from svc.web.pages import (
     traces,
     triage,
     user,
+    users,
     vitals,
 )
 
@@ -88,6 +89,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *vitals.PAGES,
     *overview.PAGES,
     *user.PAGES,
+    *users.PAGES,
     *explore.PAGES,
     *populations.PAGES,
     *prices.PAGES,

@@ -20,6 +20,7 @@ PAGES = (
     f"{BASE}/traces",
     f"{BASE}/traces?q=status:error&range=7d",
     f"{BASE}/sessions",
+    f"{BASE}/users",
     f"{BASE}/first-look",
     f"{BASE}/vitals",
     f"{BASE}/overview",

@@ -107,6 +107,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/vitals": "viewer",
     "GET …/overview": "viewer",
     "GET …/user": "viewer",
+    "GET …/users": "viewer",
     "GET …/overview/csv": "viewer",
     "GET …/vitals/{what}": "viewer",
     "GET …/explore": "viewer",

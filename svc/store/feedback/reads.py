@@ -96,6 +96,21 @@ from unnest($2::text[]) as wanted (id) cross join lateral (
 ) given group by 1
 """
 
+# The newest entries of these sessions and of their traces, a bounded number of each.
+_WITHIN_SESSIONS: Final = f"""
+select {_COLUMNS} from (
+    select given.* from unnest($2::text[]) as wanted (id) cross join lateral (
+        (select {_COLUMNS} from feedback where project_id = $1 and session_id = wanted.id
+            limit {SESSION_ENTRIES})
+        union all
+        (select f.* from (select trace_id from trace where project_id = $1 and session_id = wanted.id
+            order by started_at desc limit {SESSION_ENTRIES}) t cross join lateral (
+            select {_COLUMNS} from feedback where project_id = $1 and trace_id = t.trace_id
+            limit {SUBJECT_ENTRIES}) f limit {SESSION_ENTRIES})
+    ) given
+) entries order by created_at desc, source desc, id desc limit $3
+"""
+
 # The newest entries of each of these traces.
 _ENTRIES_OF_TRACES: Final = f"""
 select f.* from unnest($2::bytea[]) as wanted (trace_id) cross join lateral (
@@ -271,6 +286,15 @@ class FeedbackReads:
             _OF_SESSIONS, project_id, list(session_ids), name, timeout_s=READ_TIMEOUT_S
         )
         return {row["id"]: (row["entries"], row["mean"]) for row in rows}
+
+    async def within_sessions(
+        self, project_id: int, session_ids: Sequence[str], limit: int
+    ) -> list[FeedbackRow]:
+        """What was said of these sessions and their traces, the newest first."""
+        rows = await self.database.fetch(
+            _WITHIN_SESSIONS, project_id, list(session_ids), limit, timeout_s=READ_TIMEOUT_S
+        )
+        return [_row(row) for row in rows]
 
     async def refused(self, project_id: int) -> tuple[int, datetime] | None:
         """How many entries had a name that the project has no room for, and when the last of them came."""

@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from protocol.refusals import NOT_FOUND, Refusal
+from svc.store.feedback.reads import FeedbackReads
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import Question, ask
 from svc.store.reads.sessions import SessionReads
 from svc.web import words
 from svc.web.aged_out import aged_out
+from svc.web.feedback_view import ShownEntry
 from svc.web.filters import Filters, Token, read_filters
 from svc.web.overview_period import NAMED, DayRange
 from svc.web.overview_reads import DIMENSIONS, Overview, OverviewReads
@@ -25,6 +27,8 @@ from svc.web.render import query
 
 #: Sessions that are listed, the busiest ones where there are more.
 SESSIONS_SHOWN: Final = 50
+#: Entries of feedback that are listed, the newest.
+FEEDBACK_SHOWN: Final = 20
 #: Tools that failed for them.
 _TOOLS_SHOWN: Final = 10
 _CHARTS: Final = ("traces", "spend")
@@ -66,6 +70,7 @@ async def user(visit: Visit) -> Html | Refusal:
         ],
         "more_sessions": len(ids) > SESSIONS_SHOWN,
         "aged_out": await aged_out(visit, [each_sum["asked_available"] for each_sum in sums.values()]),
+        "feedback": await _feedback(visit, ids[:SESSIONS_SHOWN]),
         "failures": await _failures(visit, period, user_id, filters),
         "all_traces": traces_address(visit, filters, period.low, period.high),
         "failed_traces": traces_address(visit, filters, period.low, period.high, only="trace.status:error"),
@@ -77,6 +82,13 @@ async def user(visit: Visit) -> Html | Refusal:
         ),
     }
     return Html("pages/user", context, modules=("chart-keys", "rows"))
+
+
+async def _feedback(visit: Visit, session_ids: list[str]) -> list[ShownEntry]:
+    """What was thought of their sessions and answers, the newest first."""
+    reads = FeedbackReads(visit.means.database)
+    entries = await reads.within_sessions(visit.project.id, session_ids, FEEDBACK_SHOWN)
+    return [ShownEntry(entry) for entry in entries]
 
 
 def headline(user_id: str, figures: Overview, period: DayRange, sessions: int) -> str:

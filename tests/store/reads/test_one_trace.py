@@ -18,6 +18,7 @@ from svc.store.reads.trace_kin import TraceKin
 from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.trace_payloads import TooLargeToExport, TracePayloads
 from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.users import UserReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_reads import DAY, SOME_TRACE, Explaining
 from tests.store.reads.test_reads import many as many
@@ -319,6 +320,7 @@ def questions(explaining: Any, head: TraceHead | None) -> dict[str, Any]:
         "find": lambda: payloads.find(*here, "needle"),
         "export": lambda: payloads.export(*here),
         "turns of a session": lambda: SessionTalk(explaining).of(1, [SOME_TRACE]),
+        "users": lambda: UserReads(explaining).page(1, DAY, DAY + timedelta(hours=1), limit=50),
         "twin": lambda: kin.twin(*here),
         "neighbours": lambda: kin.neighbours(1, bounds, TraceFilter()),
     }

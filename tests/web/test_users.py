@@ -1,0 +1,110 @@
+"""The list of users: sums of each, search, failures, order, pages and bounds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from svc.runtime.clock import now
+from svc.store.postgres.database import Database
+from svc.store.reads.users import UserReads
+from svc.web.pages.users import ROWS
+from tests.store.spans.test_writing import Clock, one, rows, store_of
+from tests.web.test_pages import heading
+from tests.web.test_user import HOSTILE, chats
+from tests.web.visitor import BASE, Visitor
+
+PAGE = BASE + "/users"
+
+
+def listed(page: str) -> list[str]:
+    return re.findall(r'<tr><td class="clip-name"><a href="[^"]*/user\?id=([^"&]*)', page)
+
+
+async def many(store: Database, count: int) -> None:
+    writer, start = store_of(store, Clock()), now() - timedelta(hours=2)
+    await writer.write(
+        rows(
+            *(
+                one(
+                    1,
+                    trace_id=(n + 1).to_bytes(16, "big"),
+                    start=start + timedelta(seconds=n),
+                    status_code=2 if n % 10 == 0 else 0,
+                    attributes={"user.id": f"u{n:03}", "session.id": f"s{n}"},
+                )
+                for n in range(count)
+            )
+        )
+    )
+
+
+async def test_each_user_has_their_own_sums(store: Database, owner: Visitor) -> None:
+    await chats(store, "u1", "u2")
+    page = await UserReads(store).page(1, now() - timedelta(days=1), now(), limit=10)
+    assert [(user.user_id, user.traces, user.sessions, user.failing) for user in page.users] == [
+        ("u1", 6, 3, 3),
+        ("u2", 6, 3, 3),
+    ]
+    seen = await owner.get(PAGE)
+    assert heading(seen) == "2 users in 30 days"
+    assert listed(seen.text) == ["u1", "u2"]
+
+
+async def test_users_are_searched_narrowed_to_failures_and_sorted(store: Database, owner: Visitor) -> None:
+    await many(store, 40)
+    assert listed((await owner.get(PAGE + "?q=U03")).text) == [f"u03{n}" for n in range(10)]
+    assert set(listed((await owner.get(PAGE + "?only=failing")).text)) == {"u000", "u010", "u020", "u030"}
+    assert listed((await owner.get(PAGE + "?by=seen")).text)[0] == "u039"
+    assert listed((await owner.get(PAGE + "?by=failed")).text)[:4] == ["u000", "u010", "u020", "u030"]
+    assert (await owner.get(PAGE + "?by=mood")).status == 400
+    nobody = await owner.get(PAGE + "?q=nobody")
+    assert "No such user" in nobody.text
+
+
+async def test_pages_of_users_hold_each_of_them_once(store: Database, owner: Visitor) -> None:
+    await many(store, ROWS + 7)
+    first, second = await owner.get(PAGE), await owner.get(f"{PAGE}?from_row={ROWS}")
+    ids = listed(first.text) + listed(second.text)
+    assert len(ids) == len(set(ids)) == ROWS + 7
+    assert f"from_row={ROWS}" in first.text
+
+
+async def test_beyond_its_bound_it_counts_the_newest_traces_and_says_since_when(store: Database) -> None:
+    await many(store, 30)
+    low, high = now() - timedelta(days=1), now()
+    page = await UserReads(store).page(1, low, high, limit=50, most=12)
+    assert {user.user_id for user in page.users} == {f"u{n:03}" for n in range(18, 30)}
+    assert page.since == min(user.last_seen for user in page.users)
+    everything = await UserReads(store).page(1, low, high, limit=50)
+    assert (everything.count, everything.since) == (30, None)
+
+
+async def test_nobody_yet_says_how_users_are_named(owner: Visitor) -> None:
+    seen = await owner.get(PAGE)
+    assert heading(seen) == "0 users in 30 days"
+    assert "<code>user.id</code>" in seen.text
+
+
+async def test_a_hostile_id_is_text_and_leads_to_its_user(store: Database, owner: Visitor) -> None:
+    await chats(store, HOSTILE)
+    page = (await owner.get(PAGE)).text
+    assert "<script>alert" not in page
+    link: Any = re.search(r'href="([^"]*/user\?id=[^"]*)"', page)
+    assert (await owner.get(link[1])).status == 200
+    assert "question 0.0 of 0" in (await owner.get(link[1])).text
+
+
+async def test_the_page_of_a_user_shows_what_was_thought_of_their_answers(
+    store: Database, owner: Visitor
+) -> None:
+    await chats(store, "u1", "u2")
+    mine, other = ((number + 1).to_bytes(16, "big").hex() for number in (0, 100))
+    for trace_id, note in ((mine, "wrong order number"), (other, "not about them")):
+        answer = await owner.post(f"{BASE}/feedback", {"trace_id": trace_id, "text": note})
+        assert answer.status == 303, answer.text
+    page = (await owner.get(BASE + "/user?id=u1")).text
+    assert "wrong order number" in page
+    assert f'href="{BASE}/traces/{mine}">Open trace' in page
+    assert "not about them" not in page
