@@ -17,6 +17,10 @@ import attrs
 SLOWER: Final = 2.0
 SLOWER_MS: Final = 100.0
 
+#: Pairs that are named for a measure, and the part of all that differs below which a pair is not.
+LARGEST: Final = 3
+WORTH: Final = 0.02
+
 Difference = Literal["only here", "only there", "failed here", "failed there", "asked", "answered", "slower"]
 #: What parts two traces, the strongest first: texts of models differ without a fault.
 _RANKS: Final[tuple[frozenset[Difference], ...]] = (
@@ -76,6 +80,52 @@ def first_difference(pairs: Sequence[SpanPair]) -> SpanPair | None:
             if not rank.isdisjoint(pair.differs):
                 return pair
     return None
+
+
+Measure = Literal["time", "tokens", "cost"]
+
+
+@attrs.frozen
+class MeasuredDifference:
+    """How much more, or less, a span here has of a measure than its counterpart."""
+
+    pair: SpanPair
+    difference: float
+
+
+def largest_differences(
+    pairs: Sequence[SpanPair], measure: Measure, most: int = LARGEST
+) -> list[MeasuredDifference]:
+    """The pairs that differ most in a measure, the largest first. Time is without that of children."""
+    here, there = (_values(pairs, measure, side) for side in (0, 1))
+    differences = [
+        MeasuredDifference(pair, (ours or 0.0) - (theirs or 0.0))
+        for pair, ours, theirs in zip(pairs, here, there, strict=True)
+    ]
+    whole = sum(abs(difference.difference) for difference in differences)
+    ranked = sorted(differences, key=lambda difference: -abs(difference.difference))
+    return [difference for difference in ranked[:most] if abs(difference.difference) > WORTH * whole]
+
+
+def _values(pairs: Sequence[SpanPair], measure: Measure, side: int) -> list[float | None]:
+    spans = [(pair.here, pair.there)[side] for pair in pairs]
+    if measure == "tokens":
+        return [None if span is None else float(span.tokens) for span in spans]
+    if measure == "cost":
+        return [None if span is None or span.cost is None else float(span.cost) for span in spans]
+    # Pairs stand behind their parents: the open ones above a pair are a stack.
+    own = [None if span is None else span.took_ms for span in spans]
+    above: list[int] = []
+    for number, (pair, span) in enumerate(zip(pairs, spans, strict=True)):
+        del above[pair.depth :]
+        parent = next((place for place in reversed(above) if spans[place] is not None), None)
+        above.append(number)
+        if span is None or span.took_ms is None or parent is None:
+            continue
+        remaining = own[parent]
+        own[parent] = None if remaining is None else remaining - span.took_ms
+    # Children that ran beside each other take more together than their parent.
+    return [None if value is None else max(value, 0.0) for value in own]
 
 
 _Children = dict[bytes | None, list[Outlined]]

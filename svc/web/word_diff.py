@@ -10,6 +10,9 @@ import attrs
 
 #: Words of each text that are compared; comparing takes the square of them at the worst.
 MOST_WORDS: Final = 1_500
+#: Letters of an unchanged run that stay in sight beside a change, and how many more are worth a fold.
+AROUND: Final = 120
+FOLDED: Final = 160
 _WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")
 
 
@@ -19,6 +22,22 @@ class WordRun:
 
     side: Literal["both", "here", "there"]
     text: str
+
+    @property
+    def hidden(self) -> str:
+        """The middle of a long run that both texts have, which a page folds."""
+        long = self.side == "both" and len(self.text) > 2 * AROUND + FOLDED
+        return self.text[AROUND:-AROUND] if long else ""
+
+    @property
+    def before(self) -> str:
+        """What is shown of the run before its hidden middle; all of it where nothing is hidden."""
+        return self.text[:AROUND] if self.hidden else self.text
+
+    @property
+    def after(self) -> str:
+        """What is shown of the run after its hidden middle."""
+        return self.text[-AROUND:] if self.hidden else ""
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from svc.domain.comparison import Outlined, compared, first_difference
+from svc.domain.comparison import Outlined, compared, first_difference, largest_differences
 from svc.web.message_parts import INLINE_CHARS, PART_CHARS, Room, messages, part_at, steps
 from svc.web.word_diff import MOST_WORDS, word_diff
 
@@ -133,6 +133,36 @@ def test_a_failure_parts_two_traces_sooner_than_other_words() -> None:
     assert first is not None
     assert (first.either.name, first.differs) == ("tool", ("failed here", "slower"))
     assert first_difference(compared(there, there)) is None
+
+
+def test_time_differs_where_it_was_spent_and_not_in_who_waited() -> None:
+    def trace(tool_ms: float, tokens: int) -> list[Outlined]:
+        return [
+            outlined(1, "root", took_ms=100.0 + tool_ms),
+            outlined(2, "agent", 1, took_ms=50.0 + tool_ms),
+            outlined(3, "tool", 2, took_ms=tool_ms),
+            outlined(4, "chat", 2, took_ms=20.0, tokens=tokens),
+        ]
+
+    pairs = compared(trace(900.0, 70), trace(300.0, 100))
+    time = largest_differences(pairs, "time")
+    assert [(each.pair.either.name, each.difference) for each in time] == [("tool", 600.0)]
+    tokens = largest_differences(pairs, "tokens")
+    assert [(each.pair.either.name, each.difference) for each in tokens] == [("chat", -30.0)]
+    assert largest_differences(pairs, "cost") == []
+    only_here = compared(trace(900.0, 70), trace(300.0, 100)[:2])
+    # Without its tool the other agent did all of its 350 ms itself.
+    differences = {each.pair.either.name: each.difference for each in largest_differences(only_here, "time")}
+    assert differences == {"tool": 900.0, "agent": -320.0}
+
+
+def test_a_long_unchanged_middle_is_folded_and_nothing_of_it_is_lost() -> None:
+    middle = "word " * 400
+    diff = word_diff(f"new {middle}end", f"old {middle}end")
+    run = next(run for run in diff.runs if run.side == "both")
+    assert run.hidden
+    assert run.before + run.hidden + run.after == run.text
+    assert all(not short.hidden for short in word_diff("a b c", "a b d").runs)
 
 
 def test_circles_and_depths_end() -> None:

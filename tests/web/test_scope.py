@@ -92,6 +92,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/traces/facets": "viewer",
     "GET …/traces/rail": "viewer",
     "GET …/traces/{traceId}": "viewer",
+    "GET …/traces/compare": "viewer",
     "GET …/traces/{traceId}/top": "viewer",
     "GET …/traces/{traceId}/skeleton": "viewer",
     "GET …/traces/{traceId}/conversation": "viewer",
@@ -189,7 +190,7 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/user$|/dead-letters/|/spans/|/sets/|/people/", name)
+    and not re.search(r"/rca/|/session$|/user$|/traces/compare$|/dead-letters/|/spans/|/sets/|/people/", name)
 }
 
 

@@ -252,6 +252,30 @@ async def test_the_healthy_twin_is_named_in_the_address_and_the_first_difference
     assert "There is no such trace to compare with" in gone.text
 
 
+async def test_two_ticked_traces_are_compared_and_any_other_number_is_refused(owner: Visitor) -> None:
+    here, there = trace_id("failing").hex(), trace_id("healthy").hex()
+    ticked = await owner.get(f"{BASE}/traces/compare?trace_id={here}&trace_id={there}&name=")
+    assert ticked.status == 303
+    assert ticked.location == f"{BASE}/traces/{here}?against={there}"
+    page = (await owner.get(ticked.location)).text
+    totals = page.partition('<div class="differences">')[2].partition("</table>")[0]
+    assert re.findall(r'<th scope="row">([^<]+)</th>', totals) == [
+        *("Duration", "Tokens", "Cost", "Spans", "Failed spans")
+    ]
+    assert "Time differs most in" in page
+    for ids in ("", f"trace_id={here}", f"trace_id={here}&trace_id={here}", f"trace_id={here}&trace_id=x"):
+        refused = await owner.get(f"{BASE}/traces/compare?{ids}")
+        assert (refused.status, "two traces are compared" in refused.text.lower()) == (400, True), ids
+
+
+async def test_a_trace_is_compared_with_one_that_is_named_by_its_id(owner: Visitor) -> None:
+    page = (await owner.get(at("failing"))).text
+    assert f'<form action="{at("failing")}">' in page
+    assert 'name="against"' in page
+    pasted = quote(f" {trace_id('healthy').hex().upper()} ")
+    assert "They part at" in (await owner.get(f"{at('failing')}?against={pasted}")).text
+
+
 async def test_the_neighbours_are_those_of_the_list_one_came_from(owner: Visitor) -> None:
     inside = quote("q=status:ok&range=all")
     seen = await owner.get(f"{at('failing')}?in={inside}")

@@ -55,7 +55,7 @@ async def test_each_user_has_their_own_sums(store: Database, owner: Visitor) -> 
 async def test_users_are_searched_narrowed_to_failures_and_sorted(store: Database, owner: Visitor) -> None:
     await many(store, 40)
     assert listed((await owner.get(PAGE + "?q=U03")).text) == [f"u03{n}" for n in range(10)]
-    assert set(listed((await owner.get(PAGE + "?only=failing")).text)) == {"u000", "u010", "u020", "u030"}
+    assert set(listed((await owner.get(PAGE + "?failing=yes")).text)) == {"u000", "u010", "u020", "u030"}
     assert listed((await owner.get(PAGE + "?by=seen")).text)[0] == "u039"
     assert listed((await owner.get(PAGE + "?by=failed")).text)[:4] == ["u000", "u010", "u020", "u030"]
     assert (await owner.get(PAGE + "?by=mood")).status == 400

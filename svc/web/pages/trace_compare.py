@@ -6,22 +6,28 @@ time, so that a copied link names it. `pair` is the span whose texts are compare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 import attrs
 import trio
 
-from svc.domain.comparison import SpanPair, compared, first_difference
+from protocol.refusals import BAD_REQUEST, Refusal
+from svc.domain.comparison import SpanPair, compared, first_difference, largest_differences
 from svc.store.reads.skeleton import SkeletonReads
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_kin import MOST_OUTLINED, TraceKin
+from svc.web import words
 from svc.web.message_parts import pretty
 from svc.web.one_trace import TRACE_ID, OpenedTrace, packers
-from svc.web.page import Go, Visit
+from svc.web.page import PROJECT, Go, PageRoute, Visit
+from svc.web.render import query
 from svc.web.word_diff import WordDiff, word_diff
 
 HEALTHY: Final = "healthy"
+#: Fields of a form of ticked rows.
+MOST_TICKED: Final = 1_000
 #: Payload of each of the two spans that are compared, and text of each side.
 _PAYLOAD_BYTES: Final = 2 * 1024 * 1024
 _TEXT_CHARS: Final = 60_000
@@ -38,7 +44,7 @@ class TextPair:
 async def comparison(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any] | Go:
     """What the comparison shows; where to go when the other trace is still to be named."""
     kin, view = TraceKin(visit.means.history), visit.query.get("view", "")
-    against = visit.query["against"]
+    against = visit.query["against"].strip()
     if against == HEALTHY:
         twin = await kin.twin(visit.project.id, opened_trace.trace_id, opened_trace.head)
         if twin is not None:
@@ -60,12 +66,63 @@ async def comparison(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any] 
         "other": other_head.fields,
         "runs": runs(pairs, chosen),
         "count": len(pairs),
+        "totals": totals(opened_trace.fields, other_head.fields),
+        "largest": [
+            (label, spans)
+            for label, spans in (
+                ("Time", largest_differences(pairs, "time")),
+                ("Tokens", largest_differences(pairs, "tokens")),
+                ("Cost", largest_differences(pairs, "cost")),
+            )
+            if spans
+        ],
         "first": first,
         "chosen": chosen,
         "texts": await _texts(visit, opened_trace.trace_id, other_id, chosen),
         "cut": MOST_OUTLINED if ours_truncated or theirs_truncated else None,
         "of": visit.query.get("of", "") if visit.query.get("of", "").isdigit() else "",
     }
+
+
+#: What the totals of two traces are compared in: the field, its name, and how its values are written.
+_TOTALS: Final = (
+    ("latency_ms", "Duration", words.duration),
+    ("total_tokens", "Tokens", words.count),
+    ("total_cost", "Cost", words.money),
+    ("span_count", "Spans", words.count),
+    ("error_count", "Failed spans", words.count),
+)
+
+
+@attrs.frozen
+class Total:
+    """One total of two traces, in words; `change` is blank where a side has none or nothing changed."""
+
+    label: str
+    here: str
+    there: str
+    change: str
+
+
+def totals(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[Total]:
+    """What two traces come to, side by side."""
+    rows = []
+    for field, label, written in _TOTALS:
+        ours, theirs = here[field], there[field]
+        change = ""
+        if ours is not None and theirs is not None and ours != theirs:
+            change = ("+" if ours > theirs else "−") + written(abs(ours - theirs))
+        rows.append(Total(label, written(ours), written(theirs), change))
+    return rows
+
+
+async def two_traces(visit: Visit) -> Go | Refusal:
+    """From two ticked rows of a list to the first beside the second."""
+    ticked = parse_qs(visit.address.partition("?")[2], max_num_fields=MOST_TICKED).get("trace_id", [])
+    trace_ids = [trace_id for trace_id in dict.fromkeys(ticked) if TRACE_ID.fullmatch(trace_id)]
+    if len(trace_ids) != 2:
+        return BAD_REQUEST.saying(f"two traces are compared; {len(trace_ids)} are ticked")
+    return Go(query(f"{visit.base}/traces/{trace_ids[0]}", against=trace_ids[1]))
 
 
 @attrs.frozen
@@ -132,3 +189,6 @@ def _text(value: Any) -> str:
         ]
         return "\n".join(lines)[-_TEXT_CHARS:]
     return pretty(value)[:_TEXT_CHARS]
+
+
+PAGES: Final = (PageRoute("GET", PROJECT + "/traces/compare", "ORG_VIEW", two_traces),)

@@ -1,6 +1,6 @@
 """Users: who was here over some days, what failed for them and what they cost; each row leads to one of them.
 
-The address is the state: the days, `q` a part of an id, `only=failing`, `by` the order, `from_row` the page.
+The address is the state: the days, `q` a part of an id, `failing=yes`, `by` the order, `from_row` the page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_Q: Final = 200
 async def users(visit: Visit) -> Html:
     """The list."""
     period = DayRange.of({"range": DEFAULT, **visit.query}, visit.means.now())
-    q, failing = visit.query.get("q", "").strip()[:_MOST_Q], visit.query.get("only") == "failing"
+    q, failing = visit.query.get("q", "").strip()[:_MOST_Q], visit.query.get("failing") == "yes"
     order, first = _order(visit), _row_number(visit.query.get("from_row", ""))
     page = await UserReads(visit.means.history).page(
         *(visit.project.id, period.low, period.high),
@@ -33,7 +33,7 @@ async def users(visit: Visit) -> Html:
         limit=ROWS,
         offset=first,
     )
-    state = {"q": q, "only": "failing" if failing else "", "by": order if order != ORDERS[1] else ""}
+    state = {"q": q, "failing": "yes" if failing else "", "by": order if order != ORDERS[1] else ""}
     days = {} if period.name == DEFAULT else {"range": period.name} if period.name else period.parameters
 
     def here(**changes: Any) -> str:
