@@ -93,6 +93,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/traces/rail": "viewer",
     "GET …/traces/{traceId}": "viewer",
     "GET …/traces/compare": "viewer",
+    "GET …/traces/slowest": "viewer",
     "GET …/traces/{traceId}/top": "viewer",
     "GET …/traces/{traceId}/skeleton": "viewer",
     "GET …/traces/{traceId}/conversation": "viewer",
@@ -190,7 +191,7 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/user$|/traces/compare$|/dead-letters/|/spans/|/sets/|/people/", name)
+    and not re.search(r"/rca/|/session$|/user$|/traces/compare$|/traces/slowest$|/dead-letters/|/spans/|/sets/|/people/", name)
 }
 
 

@@ -262,7 +262,7 @@ async def test_two_ticked_traces_are_compared_and_any_other_number_is_refused(ow
     assert re.findall(r'<th scope="row">([^<]+)</th>', totals) == [
         *("Duration", "Tokens", "Cost", "Spans", "Failed spans")
     ]
-    assert "Time differs most in" in page
+    assert "Time: largest differences" in page
     for ids in ("", f"trace_id={here}", f"trace_id={here}&trace_id={here}", f"trace_id={here}&trace_id=x"):
         refused = await owner.get(f"{BASE}/traces/compare?{ids}")
         assert (refused.status, "two traces are compared" in refused.text.lower()) == (400, True), ids

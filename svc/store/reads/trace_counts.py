@@ -18,7 +18,7 @@ import attrs
 
 from svc.domain.marks.table import MARK_NAMES
 from svc.store.postgres.clauses import Where, by_each
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.reads.attributes import shown_value
 from svc.store.reads.search import PLAN_ONCE
 from svc.store.reads.trace_drawing import (
@@ -49,6 +49,8 @@ MODELLED: Final = 1000
 #: Traces that are read one by one at first, for a drawing.
 FIRST_ROWS: Final = 1000
 VALUES_SHOWN: Final = 10
+#: Newest traces among which the slowest one is looked for.
+SLOWEST_OF: Final = 20_000
 #: Fields of a trace that are counted. Closed: they are named in SQL.
 _FIELDS: Final = ("status", "call_site_id", "name", "session_id", "user_id")
 _MARKS: Final = ", ".join(f"'{name}'" for name in MARK_NAMES)
@@ -185,6 +187,20 @@ class TraceCounts:
             high,
         )
         return rows[0]["before"], rows[0]["after"]
+
+    async def slowest(self, project_id: int, low: datetime | None, high: datetime) -> bytes | None:
+        """The trace that took longest of the newest `SLOWEST_OF` that began in a range."""
+        where = Where.of(project_id)
+        where.within("started_at", low, high)
+        rows = await self.database.fetch(
+            # Down the index on their start.
+            "select trace_id from (select trace_id, ended_at - started_at as took from trace"
+            f" where {where.sql()} order by started_at desc, trace_id desc limit {where.value(SLOWEST_OF)})"
+            " newest where took is not null order by took desc, trace_id limit 1",
+            *where.values,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return rows[0]["trace_id"] if rows else None
 
     async def ends(self, project_id: int) -> tuple[datetime, datetime] | None:
         """When the oldest and the newest trace began; None without any."""

@@ -23,9 +23,9 @@ MOST_TRACES: Final = 20_000
 UserOrder = Literal["seen", "traces", "failed", "cost"]
 #: What each order sorts by, ties by the name.
 _ORDERS: Final[dict[UserOrder, str]] = {
-    "seen": "last_seen desc",
+    "failed": "failed desc, failing desc, traces desc",
     "traces": "traces desc",
-    "failed": "failed desc, traces desc",
+    "seen": "last_seen desc",
     "cost": "cost desc nulls last, traces desc",
 }
 ORDERS: Final = tuple(_ORDERS)
@@ -68,7 +68,7 @@ class UserReads:
         *,
         q: str = "",
         failing: bool = False,
-        order: UserOrder = "traces",
+        order: UserOrder = "failed",
         limit: int,
         offset: int = 0,
         most: int = MOST_TRACES,

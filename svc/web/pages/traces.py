@@ -356,7 +356,19 @@ def _lines(trace: dict[str, Any]) -> list[Line]:
     ]
 
 
+async def slowest(visit: Visit) -> Go | Refusal:
+    """To the slowest trace of a range, with the list that one came from."""
+    asking = Asking.of(visit)
+    low, high = asking.range.low, asking.range.high or visit.means.now()
+    trace_id = await TraceCounts(visit.means.history).slowest(visit.project.id, low, high)
+    if trace_id is None:
+        return NOT_FOUND.saying("no trace of this range has ended")
+    listed = asking.address("", kept=True).partition("?")[2]
+    return Go(query(f"{visit.base}/traces/{trace_id.hex()}", in_=listed))
+
+
 PAGES: Final = (
+    PageRoute("GET", PROJECT + "/traces/slowest", "ORG_VIEW", slowest),
     PageRoute("GET", PROJECT + "/traces", "ORG_VIEW", traces),
     PageRoute("GET", PROJECT + "/traces/rows", "ORG_VIEW", rows),
     PageRoute("GET", PROJECT + "/traces/drawing", "ORG_VIEW", drawing),

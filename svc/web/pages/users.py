@@ -33,7 +33,7 @@ async def users(visit: Visit) -> Html:
         limit=ROWS,
         offset=first,
     )
-    state = {"q": q, "failing": "yes" if failing else "", "by": order if order != ORDERS[1] else ""}
+    state = {"q": q, "failing": "yes" if failing else "", "by": order if order != ORDERS[0] else ""}
     days = {} if period.name == DEFAULT else {"range": period.name} if period.name else period.parameters
 
     def here(**changes: Any) -> str:
@@ -57,7 +57,7 @@ async def users(visit: Visit) -> Html:
 
 
 def _order(visit: Visit) -> UserOrder:
-    wanted = visit.query.get("by", "traces")
+    wanted = visit.query.get("by", ORDERS[0])
     for order in ORDERS:
         if order == wanted:
             return order
