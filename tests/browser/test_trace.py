@@ -69,6 +69,7 @@ def active(page: Any) -> str:
         ("failing", f"?view=tree&span={3:016x}"),
         ("failing", f"?view=conversation&span={6:016x}"),
         ("failing", "?against=healthy"),
+        ("failing", "?view=graph"),
         ("failing", "?explain=cost"),
         ("strange", ""),
         ("hostile", f"?span={2:016x}"),

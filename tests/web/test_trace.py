@@ -252,6 +252,18 @@ async def test_the_healthy_twin_is_named_in_the_address_and_the_first_difference
     assert "There is no such trace to compare with" in gone.text
 
 
+async def test_the_graph_says_in_its_table_what_it_draws(owner: Visitor) -> None:
+    page = (await owner.get(at("failing") + "?view=graph")).text
+    drawn = re.findall(r'<g transform="translate\([^"]+"><a [^>]+aria-label="([^:"]+): ', page)
+    listed = re.findall(r'<tr><th scope="row" class="clip-name">.*?<a [^>]+>([^<]+)</a>', page)
+    assert drawn
+    assert sorted(drawn) == sorted(listed)
+    assert "of the time</h2>" in page
+    assert "data-grid" not in page
+    hostile = (await owner.get(at("hostile") + "?view=graph")).text
+    assert "<script>alert" not in hostile
+
+
 async def test_two_ticked_traces_are_compared_and_any_other_number_is_refused(owner: Visitor) -> None:
     here, there = trace_id("failing").hex(), trace_id("healthy").hex()
     ticked = await owner.get(f"{BASE}/traces/compare?trace_id={here}&trace_id={there}&name=")

@@ -1,8 +1,8 @@
-"""The page of one trace: where its time, its money and its errors went. One page, three views.
+"""The page of one trace: where its time, its money and its errors went. One page, four views.
 
-The address is the state: `view` is timeline, tree or conversation, `span` what the panel shows, `explain`
-which number is taken apart, `in` the list that one came from. The columns of the spans are a document of
-their own, which the modules draw; without them the first spans are a table.
+The address is the state: `view` is timeline, tree, conversation or graph, `span` what the panel shows,
+`explain` which number is taken apart, `in` the list that one came from. The columns of the spans are a
+document of their own, which the modules draw; without them the first spans are a table.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+import trio
+
 from protocol.refusals import Refusal, Refused
 from protocol.storage import Slow
+from svc.domain.agent_graph import agent_graph
 from svc.store.feedback.sets import SetStore
 from svc.store.reads.spans import SpanReads
+from svc.store.reads.trace_graph import TraceGraphReads
 from svc.store.reads.trace_kin import TraceKin, TraceNeighbours
 from svc.store.reads.trace_marks import TraceMarkReads
 from svc.store.reads.trace_numbers import TraceNumbers
@@ -22,7 +26,8 @@ from svc.store.retention.sweep import read_override
 from svc.web.aged_out import aged_out
 from svc.web.feedback_view import of_trace, rows_of
 from svc.web.filters import read_filters
-from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, talk
+from svc.web.graph_view import GraphView, graph_view
+from svc.web.one_trace import TRACE, OpenedTrace, explained, headline, opened, packers, talk
 from svc.web.page import Go, Html, PageRoute, Visit
 from svc.web.pages.sets import IN, SetStep, step_of
 from svc.web.pages.trace_compare import comparison
@@ -30,7 +35,7 @@ from svc.web.pages.trace_span import panel_context
 from svc.web.ranges import TimeRange
 from svc.web.render import query
 
-VIEWS: Final = ("conversation", "timeline", "tree")
+VIEWS: Final = ("conversation", "graph", "timeline", "tree")
 MODULES: Final = (
     *("trace", "trace-grid", "trace-keys", "trace-model", "trace-rows", "trace-scale", "trace-map"),
     *("trace-head", "trace-panel", "trace-find", "trace-talk", "markdown", "format", "part", "tabs"),
@@ -54,6 +59,8 @@ async def trace(visit: Visit) -> Html | Go:
         context["comparison"] = compared
     elif context["view"] == "conversation":
         context["talk"] = await talk(visit, opened_trace)
+    elif context["view"] == "graph":
+        context["drawing"] = await _graph(visit, opened_trace)
     else:
         reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
         document = await reads.one(visit.project.id, opened_trace.trace_id, payload=False)
@@ -87,6 +94,14 @@ async def _judged(
         blind=step is not None and not by_span,
     )
     return {"panel": None if isinstance(panel, Refusal) else panel, "feedback": feedback}
+
+
+async def _graph(visit: Visit, opened_trace: OpenedTrace) -> GraphView:
+    reads = TraceGraphReads(visit.means.history)
+    spans, truncated = await reads.spans(visit.project.id, opened_trace.trace_id, opened_trace.head)
+    # Twenty thousand spans take a while to lay out.
+    graph = await trio.to_thread.run_sync(agent_graph, spans, limiter=packers)
+    return graph_view(graph, truncated=truncated)
 
 
 async def _missing(visit: Visit) -> Html:

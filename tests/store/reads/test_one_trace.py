@@ -14,6 +14,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.reads.session_talk import SessionTalk
 from svc.store.reads.skeleton import FAILED, ORPHAN, REPEATS, SkeletonReads, TraceHead, TraceRange
 from svc.store.reads.spans import SpanReads
+from svc.store.reads.trace_graph import TraceGraphReads
 from svc.store.reads.trace_kin import TraceKin
 from svc.store.reads.trace_numbers import TraceNumbers
 from svc.store.reads.trace_payloads import TooLargeToExport, TracePayloads
@@ -321,6 +322,7 @@ def questions(explaining: Any, head: TraceHead | None) -> dict[str, Any]:
         "export": lambda: payloads.export(*here),
         "turns of a session": lambda: SessionTalk(explaining).of(1, [SOME_TRACE]),
         "users": lambda: UserReads(explaining).page(1, DAY, DAY + timedelta(hours=1), limit=50),
+        "graph": lambda: TraceGraphReads(explaining).spans(*here),
         "twin": lambda: kin.twin(*here),
         "neighbours": lambda: kin.neighbours(1, bounds, TraceFilter()),
     }

@@ -1,0 +1,287 @@
+"""Who called whom in one trace: agents and tools as boxes, their calls as lines, laid out in columns.
+
+Pure. Spans of one name and kind are one box; model calls and other inner spans count towards the agent or
+tool around them. Time is a box's own: at every moment it belongs to the deepest boxes at work, in equal
+parts where they work beside each other, so that shares add up to the whole. The same spans give the same
+drawing, in whatever order they come. Called by the page of a trace.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+
+import attrs
+
+#: Kinds that have a box; spans of other kinds belong to the nearest of these above them.
+BOXED: Final = frozenset({"agent", "tool", "mcp", "retrieval", "reranker", "guardrail"})
+#: Boxes that are drawn; those with the least time are one box together.
+MOST_BOXES: Final = 24
+#: The box of what no agent and no tool did: the start of the trace.
+START: Final = ("start", "")
+
+BOX_WIDTH: Final = 208
+BOX_HEIGHT: Final = 64
+_GAP_X: Final = 92
+_GAP_Y: Final = 24
+
+BoxKey = tuple[str, str]
+
+
+@attrs.frozen
+class GraphSpan:
+    """What the graph needs of a span; times are microseconds since the trace began."""
+
+    span_id: bytes
+    parent_span_id: bytes | None
+    kind: str
+    name: str
+    start: int
+    end: int | None
+    failed: bool
+    tokens: int
+    cost: Decimal | None
+
+
+@attrs.define
+class Box:
+    """An agent or a tool, with its own time, tokens and cost; `column` is how deep it is first called."""
+
+    key: BoxKey
+    calls: int = 0
+    failed: int = 0
+    model_calls: int = 0
+    time: float = 0.0
+    tokens: int = 0
+    cost: Decimal | None = None
+    column: int = 0
+    x: int = 0
+    y: int = 0
+    #: The first call, which a page leads to.
+    span_id: bytes | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of its spans."""
+        return self.key[0]
+
+    @property
+    def name(self) -> str:
+        """The name of its spans."""
+        return self.key[1]
+
+
+@attrs.define
+class Line:
+    """Calls of one box by another. `handoff`: control passed on; `parallel`: calls beside other calls."""
+
+    caller: BoxKey
+    callee: BoxKey
+    calls: int = 0
+    failed: int = 0
+    handoff: bool = False
+    parallel: bool = False
+
+
+@attrs.frozen
+class AgentGraph:
+    """The drawing: boxes by column and place, lines between them, and how large it is."""
+
+    boxes: Sequence[Box]
+    lines: Sequence[Line]
+    width: int
+    height: int
+    #: Boxes that are drawn as one.
+    joined: int = 0
+
+    @property
+    def time(self) -> float:
+        """The time of all boxes."""
+        return sum(box.time for box in self.boxes)
+
+
+def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
+    """The graph of a trace."""
+    ordered = sorted(spans, key=lambda span: (span.start, span.span_id))
+    owners = _owners(ordered)
+    keys = {span.span_id: _key(span) for span in ordered if _boxed(span)}
+    boxes: dict[BoxKey, Box] = {START: Box(START)}
+    # A clock that is behind may let a call begin before its caller.
+    for span in ordered:
+        if _boxed(span):
+            boxes.setdefault(_key(span), Box(_key(span), span_id=span.span_id))
+    lines: dict[tuple[BoxKey, BoxKey], Line] = {}
+    siblings: dict[bytes | None, list[GraphSpan]] = defaultdict(list)
+    passed_to = _handoffs(ordered, owners)
+    for span in ordered:
+        owner = owners[span.span_id]
+        caller = START if owner is None else keys[owner]
+        if not _boxed(span):
+            _count_inner(boxes[caller], span)
+            continue
+        key = keys[span.span_id]
+        box = boxes[key]
+        box.calls += 1
+        box.failed += span.failed
+        _count_inner(box, span)
+        origin = passed_to.get(span.span_id)
+        caller = caller if origin is None else keys[origin]
+        line = lines.setdefault((caller, key), Line(caller, key))
+        line.calls += 1
+        line.failed += span.failed
+        line.handoff = line.handoff or origin is not None
+        line.parallel = line.parallel or any(_beside(span, other) for other in siblings[owner])
+        siblings[owner].append(span)
+    _share_time(ordered, owners, keys, boxes)
+    return _laid_out(boxes, lines)
+
+
+def _boxed(span: GraphSpan) -> bool:
+    return span.kind in BOXED
+
+
+def _key(span: GraphSpan) -> BoxKey:
+    return span.kind, span.name
+
+
+def _count_inner(box: Box, span: GraphSpan) -> None:
+    box.model_calls += span.kind in ("llm", "reasoning")
+    box.tokens += span.tokens
+    if span.cost is not None:
+        box.cost = (box.cost or Decimal()) + span.cost
+
+
+def _owners(spans: Sequence[GraphSpan]) -> dict[bytes, bytes | None]:
+    """For each span the nearest span above it that has a box; circles and lost parents end at the start."""
+    by_id = {span.span_id: span for span in spans}
+    owners: dict[bytes, bytes | None] = {}
+    for span in spans:
+        path: list[GraphSpan] = []
+        passed: set[bytes] = set()
+        here: GraphSpan | None = span
+        owner: bytes | None = None
+        while here is not None and here.span_id not in owners and here.span_id not in passed:
+            path.append(here)
+            passed.add(here.span_id)
+            here = by_id.get(here.parent_span_id or b"")
+        if here is not None and here.span_id in owners:
+            owner = here.span_id if _boxed(here) else owners[here.span_id]
+        for step in reversed(path):
+            owners[step.span_id] = owner
+            if _boxed(step):
+                owner = step.span_id
+    return owners
+
+
+def _handoffs(spans: Sequence[GraphSpan], owners: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:
+    """Agents that were handed the work, and the agent that handed it on.
+
+    A handoff span stands in the giving agent; the next agent that begins is the receiving one.
+    """
+    receiving: dict[bytes, bytes] = {}
+    giver: bytes | None = None
+    for span in spans:
+        if span.kind == "handoff":
+            giver = owners[span.span_id]
+        elif span.kind == "agent" and giver is not None:
+            if span.span_id != giver:
+                receiving[span.span_id] = giver
+            giver = None
+    return receiving
+
+
+def _beside(span: GraphSpan, earlier: GraphSpan) -> bool:
+    return earlier.end is not None and earlier.end > span.start and (span.end or span.start) > span.start
+
+
+def _share_time(
+    spans: Sequence[GraphSpan],
+    owners: Mapping[bytes, bytes | None],
+    keys: Mapping[bytes, BoxKey],
+    boxes: Mapping[BoxKey, Box],
+) -> None:
+    """Give every moment to the deepest boxed spans at work, in equal parts."""
+    events: list[tuple[int, int, bytes]] = []
+    for span in spans:
+        if span.end is not None and span.end > span.start and (_boxed(span) or owners[span.span_id] is None):
+            events += [(span.start, 1, span.span_id), (span.end, 0, span.span_id)]
+    children: dict[bytes, int] = defaultdict(int)
+    # Boxed spans at work; those of them that wait for none of their own; and what no box holds.
+    at_work: set[bytes] = set()
+    deepest: set[bytes] = set()
+    unboxed: set[bytes] = set()
+    until = 0
+    for moment, begins, span_id in sorted(events):
+        for leaf in deepest:
+            boxes[keys[leaf]].time += (moment - until) / len(deepest)
+        if unboxed and not deepest:
+            boxes[START].time += moment - until
+        until = moment
+        if span_id not in keys:
+            (unboxed.add if begins else unboxed.discard)(span_id)
+            continue
+        owner = owners[span_id]
+        (at_work.add if begins else at_work.discard)(span_id)
+        if owner is not None:
+            children[owner] += 1 if begins else -1
+        for changed in (span_id, owner):
+            if changed in at_work and not children[changed]:
+                deepest.add(changed)
+            elif changed is not None:
+                deepest.discard(changed)
+
+
+def _laid_out(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], Line]) -> AgentGraph:
+    """Columns by the depth at which a box is first called, places by first appearance."""
+    joined = _join_smallest(boxes, lines)
+    columns: dict[BoxKey, int] = {START: 0}
+    waiting = [START]
+    while waiting:
+        caller = waiting.pop(0)
+        for line in lines.values():
+            if line.caller == caller and line.callee not in columns:
+                columns[line.callee] = columns[caller] + 1
+                waiting.append(line.callee)
+    places: dict[int, int] = defaultdict(int)
+    for key, box in boxes.items():
+        box.column = columns.get(key, 1)
+        box.x = box.column * (BOX_WIDTH + _GAP_X)
+        box.y = places[box.column] * (BOX_HEIGHT + _GAP_Y)
+        places[box.column] += 1
+    width = max(box.x for box in boxes.values()) + BOX_WIDTH
+    height = max(box.y for box in boxes.values()) + BOX_HEIGHT
+    return AgentGraph(list(boxes.values()), list(lines.values()), width, height, joined)
+
+
+def _join_smallest(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], Line]) -> int:
+    """Make one box of those with the least time where there are more than are drawn."""
+    if len(boxes) <= MOST_BOXES:
+        return 0
+    # Boxes that call others stay, as far as there is room: what they call would hang in the air.
+    callers = {line.caller for line in lines.values()} | {START}
+    ranked = sorted(boxes.values(), key=lambda box: (box.key in callers, box.time, box.key))
+    smallest = [box for box in ranked if box.key != START][: len(boxes) - MOST_BOXES + 1]
+    names = {box.key for box in smallest}
+    remainder = Box(("other", f"{len(smallest)} more"), span_id=None)
+    for box in smallest:
+        remainder.calls += box.calls
+        remainder.failed += box.failed
+        remainder.model_calls += box.model_calls
+        remainder.time += box.time
+        remainder.tokens += box.tokens
+        if box.cost is not None:
+            remainder.cost = (remainder.cost or Decimal()) + box.cost
+        del boxes[box.key]
+    boxes[remainder.key] = remainder
+    for line in list(lines.values()):
+        if line.caller in names or line.callee in names:
+            del lines[line.caller, line.callee]
+            ends = [remainder.key if key in names else key for key in (line.caller, line.callee)]
+            kept = lines.setdefault((ends[0], ends[1]), Line(ends[0], ends[1]))
+            kept.calls += line.calls
+            kept.failed += line.failed
+            kept.handoff = kept.handoff or line.handoff
+            kept.parallel = kept.parallel or line.parallel
+    return len(smallest)
