@@ -74,7 +74,7 @@ class Box:
 
 
 @attrs.define
-class Line:
+class CallLine:
     """Calls of one box by another. `handoff`: control passed on; `parallel`: calls beside other calls."""
 
     caller: BoxKey
@@ -90,7 +90,7 @@ class AgentGraph:
     """The drawing: boxes by column and place, lines between them, and how large it is."""
 
     boxes: Sequence[Box]
-    lines: Sequence[Line]
+    lines: Sequence[CallLine]
     width: int
     height: int
     #: Boxes that are drawn as one.
@@ -112,9 +112,9 @@ def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
     for span in ordered:
         if _boxed(span):
             boxes.setdefault(_key(span), Box(_key(span), span_id=span.span_id))
-    lines: dict[tuple[BoxKey, BoxKey], Line] = {}
+    lines: dict[tuple[BoxKey, BoxKey], CallLine] = {}
     siblings: dict[bytes | None, list[GraphSpan]] = defaultdict(list)
-    passed_to = _handoffs(ordered, owners)
+    givers = _handoffs(ordered, owners)
     for span in ordered:
         owner = owners[span.span_id]
         caller = START if owner is None else keys[owner]
@@ -126,13 +126,13 @@ def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
         box.calls += 1
         box.failed += span.failed
         _count_inner(box, span)
-        origin = passed_to.get(span.span_id)
+        origin = givers.get(span.span_id)
         caller = caller if origin is None else keys[origin]
-        line = lines.setdefault((caller, key), Line(caller, key))
+        line = lines.setdefault((caller, key), CallLine(caller, key))
         line.calls += 1
         line.failed += span.failed
         line.handoff = line.handoff or origin is not None
-        line.parallel = line.parallel or any(_beside(span, other) for other in siblings[owner])
+        line.parallel = line.parallel or any(_beside(span, sibling) for sibling in siblings[owner])
         siblings[owner].append(span)
     _share_time(ordered, owners, keys, boxes)
     return _laid_out(boxes, lines)
@@ -159,15 +159,15 @@ def _owners(spans: Sequence[GraphSpan]) -> dict[bytes, bytes | None]:
     owners: dict[bytes, bytes | None] = {}
     for span in spans:
         path: list[GraphSpan] = []
-        passed: set[bytes] = set()
-        here: GraphSpan | None = span
+        visited: set[bytes] = set()
+        ancestor: GraphSpan | None = span
         owner: bytes | None = None
-        while here is not None and here.span_id not in owners and here.span_id not in passed:
-            path.append(here)
-            passed.add(here.span_id)
-            here = by_id.get(here.parent_span_id or b"")
-        if here is not None and here.span_id in owners:
-            owner = here.span_id if _boxed(here) else owners[here.span_id]
+        while ancestor is not None and ancestor.span_id not in owners and ancestor.span_id not in visited:
+            path.append(ancestor)
+            visited.add(ancestor.span_id)
+            ancestor = by_id.get(ancestor.parent_span_id or b"")
+        if ancestor is not None and ancestor.span_id in owners:
+            owner = ancestor.span_id if _boxed(ancestor) else owners[ancestor.span_id]
         for step in reversed(path):
             owners[step.span_id] = owner
             if _boxed(step):
@@ -211,31 +211,31 @@ def _share_time(
     # Boxed spans at work; those of them that wait for none of their own; and what no box holds.
     at_work: set[bytes] = set()
     deepest: set[bytes] = set()
-    unboxed: set[bytes] = set()
+    unboxed_ids: set[bytes] = set()
     until = 0
     for moment, begins, span_id in sorted(events):
         for leaf in deepest:
             boxes[keys[leaf]].time += (moment - until) / len(deepest)
-        if unboxed and not deepest:
+        if unboxed_ids and not deepest:
             boxes[START].time += moment - until
         until = moment
         if span_id not in keys:
-            (unboxed.add if begins else unboxed.discard)(span_id)
+            (unboxed_ids.add if begins else unboxed_ids.discard)(span_id)
             continue
         owner = owners[span_id]
         (at_work.add if begins else at_work.discard)(span_id)
         if owner is not None:
             children[owner] += 1 if begins else -1
-        for changed in (span_id, owner):
-            if changed in at_work and not children[changed]:
-                deepest.add(changed)
-            elif changed is not None:
-                deepest.discard(changed)
+        for affected_id in (span_id, owner):
+            if affected_id in at_work and not children[affected_id]:
+                deepest.add(affected_id)
+            elif affected_id is not None:
+                deepest.discard(affected_id)
 
 
-def _laid_out(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], Line]) -> AgentGraph:
+def _laid_out(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], CallLine]) -> AgentGraph:
     """Columns by the depth at which a box is first called, places by first appearance."""
-    joined = _join_smallest(boxes, lines)
+    joined_count = _join_smallest(boxes, lines)
     columns: dict[BoxKey, int] = {START: 0}
     waiting = [START]
     while waiting:
@@ -252,10 +252,10 @@ def _laid_out(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], Line]
         places[box.column] += 1
     width = max(box.x for box in boxes.values()) + BOX_WIDTH
     height = max(box.y for box in boxes.values()) + BOX_HEIGHT
-    return AgentGraph(list(boxes.values()), list(lines.values()), width, height, joined)
+    return AgentGraph(list(boxes.values()), list(lines.values()), width, height, joined_count)
 
 
-def _join_smallest(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], Line]) -> int:
+def _join_smallest(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], CallLine]) -> int:
     """Make one box of those with the least time where there are more than are drawn."""
     if len(boxes) <= MOST_BOXES:
         return 0
@@ -279,9 +279,9 @@ def _join_smallest(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], 
         if line.caller in names or line.callee in names:
             del lines[line.caller, line.callee]
             ends = [remainder.key if key in names else key for key in (line.caller, line.callee)]
-            kept = lines.setdefault((ends[0], ends[1]), Line(ends[0], ends[1]))
-            kept.calls += line.calls
-            kept.failed += line.failed
-            kept.handoff = kept.handoff or line.handoff
-            kept.parallel = kept.parallel or line.parallel
+            line_left = lines.setdefault((ends[0], ends[1]), CallLine(ends[0], ends[1]))
+            line_left.calls += line.calls
+            line_left.failed += line.failed
+            line_left.handoff = line_left.handoff or line.handoff
+            line_left.parallel = line_left.parallel or line.parallel
     return len(smallest)

@@ -97,14 +97,14 @@ def largest_differences(
     pairs: Sequence[SpanPair], measure: Measure, most: int = LARGEST
 ) -> list[MeasuredDifference]:
     """The pairs that differ most in a measure, the largest first. Time is without that of children."""
-    here, there = (_values(pairs, measure, side) for side in (0, 1))
+    our_values, their_values = (_values(pairs, measure, side) for side in (0, 1))
     differences = [
         MeasuredDifference(pair, (ours or 0.0) - (theirs or 0.0))
-        for pair, ours, theirs in zip(pairs, here, there, strict=True)
+        for pair, ours, theirs in zip(pairs, our_values, their_values, strict=True)
     ]
-    whole = sum(abs(difference.difference) for difference in differences)
+    total = sum(abs(difference.difference) for difference in differences)
     ranked = sorted(differences, key=lambda difference: -abs(difference.difference))
-    return [difference for difference in ranked[:most] if abs(difference.difference) > WORTH * whole]
+    return [difference for difference in ranked[:most] if abs(difference.difference) > WORTH * total]
 
 
 def _values(pairs: Sequence[SpanPair], measure: Measure, side: int) -> list[float | None]:
@@ -114,18 +114,18 @@ def _values(pairs: Sequence[SpanPair], measure: Measure, side: int) -> list[floa
     if measure == "cost":
         return [None if span is None or span.cost is None else float(span.cost) for span in spans]
     # Pairs stand behind their parents: the open ones above a pair are a stack.
-    own = [None if span is None else span.took_ms for span in spans]
-    above: list[int] = []
+    own_times = [None if span is None else span.took_ms for span in spans]
+    open_places: list[int] = []
     for number, (pair, span) in enumerate(zip(pairs, spans, strict=True)):
-        del above[pair.depth :]
-        parent = next((place for place in reversed(above) if spans[place] is not None), None)
-        above.append(number)
+        del open_places[pair.depth :]
+        parent = next((at for at in reversed(open_places) if spans[at] is not None), None)
+        open_places.append(number)
         if span is None or span.took_ms is None or parent is None:
             continue
-        remaining = own[parent]
-        own[parent] = None if remaining is None else remaining - span.took_ms
+        remaining = own_times[parent]
+        own_times[parent] = None if remaining is None else remaining - span.took_ms
     # Children that ran beside each other take more together than their parent.
-    return [None if value is None else max(value, 0.0) for value in own]
+    return [None if value is None else max(value, 0.0) for value in own_times]
 
 
 _Children = dict[bytes | None, list[Outlined]]

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from svc.domain.agent_graph import BOX_HEIGHT, BOX_WIDTH, START, AgentGraph, Box, Line
+from svc.domain.agent_graph import BOX_HEIGHT, BOX_WIDTH, START, AgentGraph, Box, CallLine
 from svc.web import words
 
 #: The share of failed calls from which a line is red.
@@ -20,10 +20,10 @@ MARGIN: Final = 40
 class DrawnLine:
     """A line, its path, where its label stands, and its width by its part of all calls."""
 
-    line: Line
+    line: CallLine
     path: str
-    label_x: float
-    label_y: float
+    label_x: int
+    label_y: int
     width: float
     red: bool
 
@@ -70,19 +70,19 @@ def graph_view(graph: AgentGraph, *, truncated: bool) -> GraphView:
     return GraphView(graph, lines, rows, _headline(rows), truncated)
 
 
-def _drawn(line: Line, caller: Box, callee: Box, most: int) -> DrawnLine:
+def _drawn(line: CallLine, caller: Box, callee: Box, most: int) -> DrawnLine:
     """From the right side of a caller to the left side of a later column, else over the top."""
-    begin_x, begin_y = caller.x + BOX_WIDTH, caller.y + BOX_HEIGHT / 2
-    end_x, end_y = callee.x, callee.y + BOX_HEIGHT / 2
+    begin_x, begin_y = caller.x + BOX_WIDTH, caller.y + BOX_HEIGHT // 2
+    end_x, end_y = callee.x, callee.y + BOX_HEIGHT // 2
     if callee.column > caller.column:
-        middle = (begin_x + end_x) / 2
-        path = f"M{begin_x} {begin_y:g} C{middle:g} {begin_y:g} {middle:g} {end_y:g} {end_x} {end_y:g}"
-        label_x, label_y = middle, end_y - 6.0
+        middle = (begin_x + end_x) // 2
+        path = f"M{begin_x} {begin_y} C{middle} {begin_y} {middle} {end_y} {end_x} {end_y}"
+        label_x, label_y = middle, end_y - 6
     else:
-        above = min(caller.y, callee.y) - 22.0
+        above = min(caller.y, callee.y) - 22
         begin_x, end_x = caller.x + BOX_WIDTH - 40, callee.x + 40
-        path = f"M{begin_x} {caller.y} C{begin_x} {above:g} {end_x} {above:g} {end_x} {callee.y}"
-        label_x, label_y = (begin_x + end_x) / 2, above + 2
+        path = f"M{begin_x} {caller.y} C{begin_x} {above} {end_x} {above} {end_x} {callee.y}"
+        label_x, label_y = (begin_x + end_x) // 2, above + 2
     failed_share = line.failed / line.calls if line.calls else 0.0
     return DrawnLine(line, path, label_x, label_y, 1.2 + 4.8 * line.calls / most, failed_share >= FAILING)
 
@@ -101,14 +101,14 @@ def _callers(graph: AgentGraph, box: Box) -> str:
 
 def _headline(rows: Sequence[GraphRow]) -> str:
     """Where the failures are, and where the time went, in a sentence."""
-    named = [row for row in rows if row.box.key != START]
-    if not named:
+    steps = [row for row in rows if row.box.key != START]
+    if not steps:
         return "No agent and no tool was called"
-    slowest = max(named, key=lambda row: row.share)
-    failing = max(named, key=lambda row: row.box.failed)
+    slowest = max(steps, key=lambda row: row.share)
+    failing = max(steps, key=lambda row: row.box.failed)
     name = words.visible(slowest.box.name)[:60]
     sentence = f"{name} takes {words.percent(slowest.share)} of the time"
-    failures = sum(row.box.failed for row in named)
+    failures = sum(row.box.failed for row in steps)
     if failures:
         failing_name = words.visible(failing.box.name)[:60]
         sentence = f"{failing_name} accounts for {words.count(failing.box.failed)} of" + (

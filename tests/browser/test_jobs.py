@@ -1,4 +1,4 @@
-"""Twelve jobs that people come with, each from Triage in two clicks at most, over four weeks of the demo.
+"""Twelve jobs that people come with, each from Triage in two clicks at most, over a week of the demo.
 
 A click is a press on a link or a button, or one line that is typed and sent; a tick chooses and is no click.
 """
@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.browser.conftest import BASE, Opened
+from tests.browser.conftest import BASE, Opened, signed_up
+from tests.service import running, until
 
 MOST_CLICKS = 2
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}}
@@ -142,11 +143,20 @@ JOBS: tuple[Callable[[Reader], None], ...] = (
 )
 
 
+@pytest.fixture(scope="module")
+def demo(chromium: Any) -> Iterator[Opened]:
+    """A service with a week of the demo, whose leaked secret has become a case, and its owner."""
+    with running(SVC_DETECTORS_INTERVAL_SECONDS="5") as service:
+        service.command("demo", "--url", service.url, "--weeks", "1", timeout_s=240)
+        until(lambda: "C-1" in service.command("cases", "list"), 240, every_s=1)
+        yield Opened(chromium, service, signed_up(chromium, service))
+
+
 @pytest.fixture
-def reader(watched: Opened) -> Iterator[Reader]:
+def reader(demo: Opened) -> Iterator[Reader]:
     """Somebody who has just opened the service."""
-    with watched.page(**WIDE) as page:
-        page.goto(watched.url(f"{BASE}/triage"))
+    with demo.page(**WIDE) as page:
+        page.goto(demo.url(f"{BASE}/triage"))
         page.get_by_role("region", name="The selected case").locator(".pane-title").wait_for()
         yield Reader(page)
 

@@ -57,9 +57,9 @@ async def users(visit: Visit) -> Html:
 
 
 def _order(visit: Visit) -> UserOrder:
-    wanted = visit.query.get("by", ORDERS[0])
+    name = visit.query.get("by", ORDERS[0])
     for order in ORDERS:
-        if order == wanted:
+        if order == name:
             return order
     raise Refused(BAD_REQUEST.saying(f"by is one of {', '.join(ORDERS)}"))
 
