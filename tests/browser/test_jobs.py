@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from tests.browser.conftest import BASE, Opened, signed_up
+from tests.browser.test_pages import check_everywhere
 from tests.service import running, until
 
 MOST_CLICKS = 2
@@ -169,3 +170,10 @@ def test_a_job_takes_two_clicks_at_most(reader: Reader, job: Callable[[Reader], 
 
 def test_there_are_twelve_jobs() -> None:
     assert len(set(JOBS)) == 12
+
+
+def test_a_session_as_a_chat_is_clean_at_every_width_and_theme(demo: Opened) -> None:
+    with demo.page() as page:
+        page.goto(demo.url(f"{BASE}/sessions"))
+        address = page.locator("[data-rows] a[href*='/session?id=']").first.get_attribute("href")
+        check_everywhere(page, demo.url(address))
