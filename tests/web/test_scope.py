@@ -191,7 +191,10 @@ SHOWN: Final = {
     for name in ROWS
     if name.startswith("GET …/")
     and not name.endswith(("/rail", "/text", "/previews", "/find", "/explain", "/conversation", "/go"))
-    and not re.search(r"/rca/|/session$|/user$|/traces/compare$|/traces/slowest$|/dead-letters/|/spans/|/sets/|/people/", name)
+    and not re.search(
+        r"/rca/|/session$|/user$|/traces/compare$|/traces/slowest$|/dead-letters/|/spans/|/sets/|/people/",
+        name,
+    )
 }
 
 
