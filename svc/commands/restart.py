@@ -19,6 +19,7 @@ from protocol.operator import OperatorError
 from protocol.release import release
 from svc.commands.own_service import asking, other_folder, own_url
 from svc.config.table import Settings
+from svc.domain.quantities import duration
 from svc.runtime.handover import rehearse
 from svc.wiring.neighbour import serving_process
 
@@ -41,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help=f"how long to wait until it is ready [{TIMEOUT_S:.0f}]",
+        help=f"how long to wait until it is ready [{round(TIMEOUT_S)}]",
     )
 
 
@@ -65,11 +66,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         print(f"process {process_id} reads the code of {release()}, finishes what is inside and begins anew")
         with trio.move_on_after(arguments.timeout):
             await _begun_after(earlier_start, client, settings)
-            print(f"ready again after {trio.current_time() - began_s:.1f} s")
+            print(f"ready again after {duration((trio.current_time() - began_s) * 1000)}")
             return
+    waited = duration(arguments.timeout * 1000)
     raise OperatorError(
-        f"it did not begin anew within {arguments.timeout:.0f} s; its log says why it stays, or what it waits"
-        " for"
+        f"it did not begin anew within {waited}; its log says why it stays, or waits for what"
     )
 
 

@@ -108,7 +108,7 @@ async def test_sessions_tell_the_conversation_with_its_pauses(store: Database, o
     assert heading(page).startswith("Last active: s0")
     seen = await owner.get(BASE + "/session?id=s1")
     assert heading(seen) == "s1"
-    assert seen.text.count('class="turn"') == 4
+    assert seen.text.count('class="chat-turn"') == 4
     assert "at least" not in seen.text
     for other in ("", "nobody", "a%00b"):
         assert (await owner.get(BASE + "/session?id=" + other)).status in (400, 404)

@@ -703,7 +703,8 @@ def counts_of(explaining: Any) -> dict[str, Any]:
         "ends": lambda: counts.ends(1),
         "onboarding": lambda: OnboardingReads(explaining).steps(1),
         "pulse": lambda: FrameReads(explaining).pulse(1),
-        "frame": lambda: FrameReads(explaining).of(1, 1),
+        "frame": lambda: FrameReads(explaining).of(1, 1, None),
+        "frame of few": lambda: FrameReads(explaining).of(1, 1, frozenset({1})),
     }
 
 
