@@ -165,7 +165,7 @@ def _secret(detector: str, bucket: Watched, form: str, events: Sequence[Detected
     signatures = sorted({part for event in events for part in (event.signature or "").split(",") if part})
     secrets = [_masked(part) for part in signatures]
     distinct = len({part.rsplit(":", 1)[-1] for part in signatures})
-    where = "says" if high else "passes on what looks like"
+    leak = "Secret leaked by" if high else "Possible secret passed on by"
     return _sighted(
         detector,
         bucket,
@@ -174,7 +174,7 @@ def _secret(detector: str, bucket: Watched, form: str, events: Sequence[Detected
         fired_slot=first,
         last_slot=last_slot,
         current=float(traces),
-        title=f"`{name}` {where} a secret: {form} ({secrets[0] if secrets else 'unknown'})",
+        title=f"{leak} `{name}`: {form} ({secrets[0] if secrets else 'unknown'})",
         basis=(
             f"{counted(distinct, 'secret')} of the form {form} in {counted(traces, 'trace')} "
             f"since {moment(first)}; "
@@ -324,7 +324,7 @@ def _model(
         fired_slot=fired_slot,
         last_slot=fired_slot,
         current=portion,
-        title=f"`{name}` is answered by {answered} where {requested} is asked for",
+        title=f"`{name}` gets answers from {answered} although it asks for {requested}",
         basis=f"Since {moment(onset_slot)} {percent(portion)} of the calls that ask for {requested} are "
         f"answered by {answered}, which never answered them before.",
         severity=severity.of_rate(0.0, portion, 0.0),

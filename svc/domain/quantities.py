@@ -159,6 +159,11 @@ def score(number: Number | None) -> str:
     return typed(rounded) if rounded == 0 or 1e-6 <= abs(rounded) < 1e12 else f"{rounded:g}"
 
 
+def p_value(chance: float) -> str:
+    """How likely chance alone is, as statistics write it: p = 0.18, p < 0.000001."""
+    return "p < 0.000001" if chance < 1e-6 else f"p = {typed(float(_significant(chance, 2)))}"
+
+
 #: How a value is written, by its unit.
 WRITERS: Final[Mapping[str, Callable[[Number | None], str]]] = {
     "share": percent,

@@ -23,13 +23,13 @@ GROUPS: Final[dict[str, dict[RuleKind, str]]] = {
     "A figure": {"metric": "A figure is beyond its bound"},
     "Ingest": {
         "ingest.silent": "A service has fallen silent",
-        "ingest.dead_letters": "Spans wait as dead letters",
+        "ingest.dead_letters": "Spans became dead letters",
         "ingest.down": "Ingest is down",
     },
     "This service": {
         "disk.budget": "The disk budget is nearly used up",
         "backup.old": "A backup failed or is late",
-        "certificate.expiring": "The certificate is about to end",
+        "certificate.expiring": "The certificate expires soon",
     },
     "A digest": {"digest": "A digest of a day or a week"},
 }

@@ -22,13 +22,13 @@ SEVERITIES: Final[Mapping[str, tuple[str, str, str]]] = {
     "high": ("▲", "bad", "high"),
     "medium": ("◆", "warn", "medium"),
     "low": ("●", "soft", "low"),
-    "info": ("○", "soft", "for information"),
+    "info": ("○", "soft", "info"),
 }
 VERDICTS: Final[Mapping[str, str]] = {
-    "model_change": "Another model answers",
+    "model_change": "Model changed",
     "definition_change": "Prompt, tools or schema changed",
-    "traffic_shift": "The traffic shifted",
-    "behavior_change": "The behaviour changed",
+    "traffic_shift": "Traffic shifted",
+    "behavior_change": "Behaviour changed",
     "inconclusive": "No cause found",
 }
 #: What a detector watches, as a line names it.
@@ -37,13 +37,13 @@ WATCHES: Final[Mapping[str, str]] = {
     "duration_drift": "durations",
     "cost_drift": "costs",
     "secret_leak": "secrets",
-    "malformed_output": "answers that break their form",
+    "malformed_output": "malformed output",
     "agent_loop": "loops",
-    "cut_output": "answers cut off",
+    "cut_output": "truncated output",
     "new_signature": "new kinds of failure",
-    "model_change": "models that answer",
+    "model_change": "model changes",
     "marks": "marks of traces",
-    "feedback": "ratings of yes or no",
+    "feedback": "yes/no ratings",
     "feedback_drift": "scores",
     "frustration": "frustration",
     "groundedness": "groundedness",
@@ -58,9 +58,9 @@ _STEPS: Final[Mapping[str, str]] = {
     "resolved": "resolved by {actor}: {summary}",
     "absorbed": "taken as the new normal by {actor}: {summary}",
     "recovered": "recovered",
-    "rejected": "found to be no cause by {actor}",
-    "ruled": "looked at by {actor}",
-    "rca_started": "analysis begun by {actor}",
+    "rejected": "rejected by {actor}",
+    "ruled": "reviewed by {actor}",
+    "rca_started": "analysis started by {actor}",
     "rca_done": "analysis done",
     "rca_failed": "analysis failed: {summary}",
 }
@@ -69,19 +69,19 @@ _FINGERPRINT: Final = re.compile(r":\d{1,5}:[0-9a-f]{32,64}(?![0-9a-f])")
 _PARTS: Final[Mapping[str, str]] = {
     "sample": "Too few traces",
     "marks": "New model, release, prompt",
-    "calls": "Model calls a trace",
-    "tokens_per_call": "Tokens a call",
-    "repeats": "Repeated calls of one tool",
-    "cached_share": "Share read from the cache",
+    "calls": "Model calls per trace",
+    "tokens_per_call": "Tokens per call",
+    "repeats": "Repeated calls to one tool",
+    "cached_share": "Share of cached tokens",
 }
-_ONE_MESSAGE: Final = ", with one message"
+_ONE_MESSAGE: Final = " with the same message"
 _DIGEST: Final = re.compile(r"[0-9a-f]{8,64}")
 #: How the assessment of a check is shown: mark, tone, word, and its place in a list.
 ASSESSMENTS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "explains": ("✕", "bad", "explains it"),
-    "contributing": ("▲", "warn", "adds to it"),
+    "explains": ("✕", "bad", "cause"),
+    "contributing": ("▲", "warn", "contributes"),
     "ruled_out": ("✓", "ok", "ruled out"),
-    "unknown": ("?", "soft", "not known"),
+    "unknown": ("?", "soft", "unknown"),
 }
 
 
@@ -310,7 +310,7 @@ def figures(case: Mapping[str, Any], evidence: Mapping[str, Any], traces: int) -
     entries: list[tuple[str, str]] = []
     current, usual = evidence.get("current"), evidence.get("reference_value")
     if isinstance(current, dict) and "failures" in current:
-        entries.append(("looked at since", words.count(current.get("units"))))
+        entries.append(("checked since onset", words.count(current.get("units"))))
         entries.append(("failed", words.count(current["failures"])))
         entries.append(("now", _with_interval(current)))
         if isinstance(usual, dict):
@@ -319,7 +319,7 @@ def figures(case: Mapping[str, Any], evidence: Mapping[str, Any], traces: int) -
     if isinstance(current, dict) and "p50" in current:
         say = words.money if evidence.get("unit") == "usd" else words.duration
         baseline = usual if isinstance(usual, dict) else {}
-        entries.append(("looked at since", words.count(current.get("rows"))))
+        entries.append(("checked since onset", words.count(current.get("rows"))))
         for name in ("p50", "p95"):
             entries.append((name, f"{say(baseline.get(name))} → {say(current.get(name))}"))
         return entries

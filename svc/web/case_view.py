@@ -25,7 +25,7 @@ _DRAWN_ON: Final = timedelta(days=3)
 #: Traces that a pane lists, and that a page lists.
 PANE_TRACES: Final = 5
 #: Who made a report.
-ENGINES: Final[Mapping[str, str]] = {"rule": "By rule", "agent": "By an agent"}
+ENGINES: Final[Mapping[str, str]] = {"rule": "Automatic analysis", "agent": "Agent"}
 #: Presets of a mute: their name in the form, what they say, and how long.
 MUTES: Final[Mapping[str, tuple[str, timedelta | None]]] = {
     "4h": ("for 4 hours", timedelta(hours=4)),

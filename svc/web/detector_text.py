@@ -17,33 +17,33 @@ from svc.web.render import query
 
 #: Reasons of silence, in words.
 REASONS: Final[Mapping[str, str]] = {
-    "no_traffic": "nothing was seen of it lately",
-    "below_minimum": "too little traffic to learn what is usual within five weeks",
-    "within_bar": "nothing out of the ordinary",
-    "below_effect_floor": "it moved, by less than is worth telling",
-    "no_schema_and_not_json": "no schema says what its answers should be, and they are no JSON",
-    "unpriced": "its calls have no price",
+    "no_traffic": "no recent traffic",
+    "below_minimum": "not enough traffic to learn a baseline within five weeks",
+    "within_bar": "nothing unusual",
+    "below_effect_floor": "the change is too small to report",
+    "no_schema_and_not_json": "it has no output schema and does not return JSON",
+    "unpriced": "its calls are unpriced",
     "encoder_missing": "no encoder is installed",
     "muted": "its case is muted",
-    "by_agent": "each agent that calls here is watched by itself",
+    "by_agent": "each calling agent is watched separately",
 }
 STATES: Final[Mapping[str, tuple[str, str, str]]] = {
-    "alarm": ("▲", "bad", "fires"),
+    "alarm": ("▲", "bad", "alarm"),
     "learning": ("◔", "soft", "learning"),
     "quiet": ("●", "ok", "quiet"),
     "armed": ("●", "ok", "watching"),
     "stale": ("○", "soft", "stale"),
 }
 TUNABLES: Final[Mapping[str, str]] = {
-    "rise": "How many times the usual rate is looked for",
-    "w1_floor": "Smallest shift that is told, as the logarithm of the factor (0.14 is ×1.15)",
-    "share": "Smallest share that is told",
+    "rise": "Smallest rise to detect, as a multiple of the baseline rate",
+    "w1_floor": "Smallest shift to report, as the logarithm of the factor (0.14 is ×1.15)",
+    "share": "Smallest share to report",
 }
 
 
 def learned(have: int, need: int, ready: datetime | None, zone: tzinfo) -> str:
     """212 of 500, about Tue 24 Nov; often enough, when only time is missing."""
-    progress = "seen often enough, not yet for long enough"
+    progress = "enough traces, but not over a long enough time"
     if have < need:
         progress = f"{words.count(have)} of {words.count(need)}"
     return progress if ready is None else f"{progress}; ready about {words.day(ready, zone)}"
@@ -60,12 +60,16 @@ def why(bucket: BucketShown, now: datetime, zone: tzinfo) -> str:
         ready = None if bucket.eta_days is None else now + timedelta(days=bucket.eta_days)
         return learned(bucket.have or 0, bucket.need or 0, ready, zone)
     if bucket.state == "alarm":
-        return f"{words.count(bucket.ratio)} times its bar" if bucket.ratio is not None else "above its bar"
+        return (
+            f"{words.count(bucket.ratio)} times its threshold"
+            if bucket.ratio is not None
+            else "above its threshold"
+        )
     reason = REASONS.get(bucket.reason or "", "") or (
         "no traffic for a week" if bucket.state == "stale" else ""
     )
     if bucket.ratio is not None and bucket.reason == "within_bar":
-        reason += f", at {words.percent(bucket.ratio)} of its bar"
+        reason += f", at {words.percent(bucket.ratio)} of its threshold"
     if bucket.smallest is not None:
         least = words.times(bucket.smallest) if is_size(bucket.measure) else words.percent(bucket.smallest)
         reason += f"; a week at {least} would have been seen"

@@ -103,7 +103,7 @@ def _headline(rows: Sequence[GraphRow]) -> str:
     """Where the failures are, and where the time went, in a sentence."""
     steps = [row for row in rows if row.box.key != START]
     if not steps:
-        return "No agent and no tool was called"
+        return "No agent or tool was called"
     slowest = max(steps, key=lambda row: row.share)
     failing = max(steps, key=lambda row: row.box.failed)
     name = words.visible(slowest.box.name)[:60]

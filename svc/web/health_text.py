@@ -111,9 +111,9 @@ def told(report: Mapping[str, Any], visible: UntilVisible, free_bytes: int | Non
     if not well:
         headline = "Something is down: " + (_short_list(bad) or "see below")
     elif bad or warned:
-        headline = "It works, but look at " + _short_list([*bad, *warned])
+        headline = "Working, but check " + _short_list([*bad, *warned])
     else:
-        headline = "All is well"
+        headline = "Everything works"
     return ToldHealth(well, headline, parts, actors)
 
 
@@ -127,10 +127,10 @@ def _ledger(ledger: Mapping[str, int]) -> HealthPart:
     names = ("stored", "duplicates", "waiting", "rejected", "dead_lettered")
     facts = tuple((name.replace("_", " "), words.count(ledger[name])) for name in names if ledger[name])
     if not span_count:
-        return HealthPart("Ledger", "ok", "No span has come since the start.")
+        return HealthPart("Ledger", "ok", "No spans since the start.")
     sentence = f"{words.counted(span_count, 'span has', 'spans have')} come since the start"
     if not ledger["balance"]:
-        return HealthPart("Ledger", "ok", sentence + ", and each is accounted for.", facts)
+        return HealthPart("Ledger", "ok", sentence + ", all accounted for.", facts)
     between = words.counted(abs(ledger["balance"]), "span is", "spans are")
     return HealthPart(
         "Ledger", "warn", f"{sentence}; {between} between two counters. At rest none is.", facts
@@ -148,10 +148,10 @@ def _spool(ingest: Mapping[str, Any], status: str) -> HealthPart:
     )
     late = status != "UP" and ingest["drainer_alive"]
     if late:
-        return HealthPart("Spool", "bad", "The oldest batch waits longer than it may.", facts)
+        return HealthPart("Spool", "bad", "The oldest batch has been waiting too long.", facts)
     if share > _FULL:
         return HealthPart(
-            "Spool", "warn", f"It is nearly full; then exporters are told to wait. {text}", facts
+            "Spool", "warn", f"Nearly full. When it is full, exporters are asked to wait. {text}", facts
         )
     return HealthPart("Spool", "ok", text, facts)
 
@@ -160,7 +160,7 @@ def _drainers(ingest: Mapping[str, Any]) -> HealthPart:
     alive, all_ = ingest["drainers_alive"], ingest["drainers"]
     facts = (("dead letters", words.count(ingest["dead_lettered"])),)
     if not ingest["drainer_alive"]:
-        return HealthPart("Drainers", "bad", f"{alive} of {all_} are alive; what is queued waits.", facts)
+        return HealthPart("Drainers", "bad", f"{alive} of {all_} are running; queued batches wait.", facts)
     if ingest.get("waiting_for"):
         return HealthPart("Drainers", "warn", f"They wait: {ingest['waiting_for']}.", facts)
     return HealthPart(
@@ -171,7 +171,7 @@ def _drainers(ingest: Mapping[str, Any]) -> HealthPart:
 def _visible(visible: UntilVisible) -> HealthPart:
     name = "Time until visible"
     if not visible.batches:
-        return HealthPart(name, "ok", "Nothing was stored since the start.")
+        return HealthPart(name, "ok", "Nothing stored since the start.")
     half, most = (_within(bound) for bound in (visible.half_s, visible.most_s))
     text = (
         f"Half of the batches could be asked for {half} of their acknowledgement, nineteen of twenty {most}."
@@ -200,17 +200,15 @@ def _database(database: Mapping[str, Any], free_bytes: int | None) -> HealthPart
         why = details.get("error") or (embedded or {}).get("state") or "it does not answer"
         return HealthPart("Database", "bad", words.sentence(str(why)), told_facts)
     if details.get("busy"):
-        return HealthPart("Database", "warn", "It is busy: it did not answer in time just now.", told_facts)
+        return HealthPart("Database", "warn", "Busy: it did not answer in time.", told_facts)
     return HealthPart("Database", "ok", "It answers.", told_facts)
 
 
 def _retention(details: Mapping[str, Any]) -> HealthPart:
     if not details["enabled"]:
-        return HealthPart(
-            "Retention", "warn", "It is switched off (SVC_RETENTION_ENABLED): nothing is deleted."
-        )
+        return HealthPart("Retention", "warn", "Switched off (SVC_RETENTION_ENABLED): nothing is deleted.")
     if not details.get("last_ended_at"):
-        return HealthPart("Retention", "ok", "The first sweep has not ended yet.")
+        return HealthPart("Retention", "ok", "The first sweep is not finished yet.")
     facts = (
         ("sweeps", words.count(details["sweeps"])),
         ("rows deleted", words.count(details["rows"])),
@@ -225,7 +223,7 @@ def _agents(agents: Mapping[str, Any]) -> HealthPart:
     details = agents["details"]
     facts = (("runs in hand", words.count(details["in_hand"])), ("runner", str(details["runner"])))
     if agents["status"] != "UP":
-        return HealthPart("Agents", "warn", f"No run can be started: {details['fault']}.", facts)
+        return HealthPart("Agents", "warn", f"Runs cannot start: {details['fault']}.", facts)
     if details.get("note"):
         return HealthPart("Agents", "ok", words.sentence(str(details["note"])), facts)
     return HealthPart("Agents", "ok", "Runs start when somebody asks for one.", facts)

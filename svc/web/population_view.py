@@ -26,17 +26,17 @@ MEASURES: Final = {
 def headline(answer: Mapping[str, Any] | None, *, by_time: bool, slow: bool, wrong: str) -> str:
     """The answer to the page's question, in a sentence."""
     if wrong:
-        return "These cannot be compared"
+        return "This comparison is not possible"
     if slow:
         return "Too many traces to compare in time"
     if answer is None:
         return "What is different about some traces?"
     if not answer["comparison"]["traces"]:
-        return "There are no such traces"
+        return "No traces match"
     if not answer["baseline"]["traces"]:
-        return "There are no others to compare them with"
+        return "No other traces to compare with"
     if not answer["moved"]:
-        return "No value tells them apart beyond chance"
+        return "No significant difference"
     # What they have more often says more than what they lack.
     risen = [value for value in answer["moved"] if value["comparison_share"] > value["baseline_share"]]
     first = (risen or answer["moved"])[0]

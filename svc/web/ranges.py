@@ -89,7 +89,7 @@ class TimeRange:
     def label(self, zone: tzinfo) -> str:
         """On a button: "Last 24 hours"."""
         sentence = self.said(zone).removeprefix("in the ")
-        return "All there is" if self.preset == "all" else sentence[0].upper() + sentence[1:]
+        return "All time" if self.preset == "all" else sentence[0].upper() + sentence[1:]
 
 
 def bar_width(low: datetime, high: datetime) -> timedelta:

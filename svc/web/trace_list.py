@@ -32,12 +32,12 @@ COLUMNS: Final = {
     column.name: column
     for column in (
         ListColumn("name", "Name", "w-name"),
-        ListColumn("asked", "What was asked", "w-text"),
-        ListColumn("answered", "What was answered", "w-text", usual=False),
+        ListColumn("asked", "Input", "w-text"),
+        ListColumn("answered", "Output", "w-text", usual=False),
         ListColumn("site", "Call site", "w-name", usual=False),
         ListColumn("session", "Session", "w-id", usual=False),
         ListColumn("user", "User", "w-id", usual=False),
-        ListColumn("took", "Took", "num w-num"),
+        ListColumn("took", "Duration", "num w-num"),
         ListColumn("tokens", "Tokens", "num w-num also"),
         ListColumn("cost", "Cost", "num w-num also"),
         ListColumn("spans", "Spans", "num w-few also"),

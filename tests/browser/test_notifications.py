@@ -61,7 +61,7 @@ def test_channels_and_rules_are_added_tested_muted_and_removed(told: Opened, rec
         page.get_by_role("button", name="Add the rule").first.click()
         page.get_by_role("heading", level=1, name="1 rule tells 1 channel").wait_for()
         page.get_by_text("when a case opens, medium or worse.").wait_for()
-        # What it would have told comes when it is in sight.
+        # Test on past data comes when it is in sight.
         page.get_by_text("Judged by the trails of cases").wait_for()
         check_everywhere(page, told.url(HERE))
         page.set_viewport_size({"width": 1280, "height": 900})
@@ -72,10 +72,10 @@ def test_channels_and_rules_are_added_tested_muted_and_removed(told: Opened, rec
         page.get_by_text("muted until").wait_for(state="detached")
         # What goes is named before it goes.
         page.get_by_text("Remove", exact=True).last.click()
-        page.get_by_role("button", name="Remove A case opens and what it has not told yet").click()
+        page.get_by_role("button", name="Remove A case opens and its unsent messages").click()
         page.get_by_role("heading", level=1, name="Nobody is told yet").wait_for()
         page.get_by_text("Remove", exact=True).first.click()
-        page.get_by_role("button", name="Remove on call and what waits for it").click()
+        page.get_by_role("button", name="Remove on call and its queued messages").click()
         page.get_by_role("heading", level=2, name="No channel yet").wait_for()
         page.goto(told.url(OWN + "/settings/audit"))
         text = page.locator("table").inner_text()
@@ -106,7 +106,7 @@ def test_with_everything_unfolded_it_is_clean_and_works_by_keys(
         for one in page.locator("main summary").all():
             one.click()
         check(page)
-        page.get_by_role("button", name=f"Remove {name} and what waits for it").click()
+        page.get_by_role("button", name=f"Remove {name} and its queued messages").click()
         # The next law counts channels: this one is gone before the page is closed.
         page.get_by_role("heading", level=3, name=name).wait_for(state="detached")
 

@@ -65,7 +65,7 @@ def test_keys_and_tokens_are_made_shown_once_rotated_and_revoked(scratch: Opened
         row = page.get_by_role("row", name=re.compile("dashboard"))
         row.get_by_text("Change").click()
         row.get_by_role("button", name=re.compile("Revoke dashboard")).click()
-        page.get_by_role("heading", level=1, name="No key reaches this project").wait_for()
+        page.get_by_role("heading", level=1, name="This project has no key").wait_for()
         page.goto(scratch.url(f"{OTHER}/settings/mcp"))
         page.get_by_label("Name").fill("claude")
         page.get_by_role("button", name="Make a token").click()
@@ -115,7 +115,7 @@ def test_a_project_is_connected_by_a_sample(scratch: Opened) -> None:
 def test_health_says_of_each_part_how_it_is(scratch: Opened) -> None:
     with scratch.page() as page:
         page.goto(scratch.url(f"{BASE}/settings/health"))
-        page.get_by_role("heading", level=1, name="All is well").wait_for()
+        page.get_by_role("heading", level=1, name="Everything works").wait_for()
         for part in ("Ledger", "Spool", "Drainers", "Database"):
             page.get_by_role("heading", level=2, name=re.compile(part)).wait_for()
 
@@ -190,7 +190,7 @@ def test_a_project_is_named_kept_for_a_term_and_deleted(scratch: Opened) -> None
         page.get_by_label("Days that traces are kept").fill("7")
         page.get_by_role("button", name="Keep so long").click()
         page.get_by_text("this deletes what is older").wait_for()
-        page.get_by_role("button", name="Delete it and keep so long").click()
+        page.get_by_role("button", name="Delete and save").click()
         page.get_by_role("heading", level=1, name="Passing by keeps traces 7 days").wait_for()
         page.get_by_label("Days that traces are kept").fill("")
         page.get_by_role("button", name="Keep so long").click()

@@ -339,7 +339,7 @@ def test_a_trace_can_be_read_without_scripts(told: Opened) -> None:
         page.locator(".trace-main").get_by_role("link", name="search_orders").first.click()
         page.get_by_text("no healthy upstream").wait_for()
         page.get_by_role("link", name="Conversation").click()
-        page.get_by_role("link", name="Show what was said next").click()
+        page.get_by_role("link", name="Show more").click()
         page.get_by_text("Your order arrives on").first.wait_for()
         page.get_by_role("link", name="Compare with a healthy trace").click()
         page.get_by_text("They part at").wait_for()

@@ -108,7 +108,7 @@ async def test_what_is_told_is_proved_by_the_failing_traces_and_no_others(store:
     [(finding_id,)] = await house.told("id")
     found = await FindingStore(store).one(PROJECT, finding_id)
     assert found is not None
-    assert found["title"].startswith("`pay` fails more often: ")
+    assert found["title"].startswith("`pay` is failing more often: ")
     assert " traces since 4 Nov " in found["basis"] or " traces since 3 Nov " in found["basis"]
     page = await EvidenceStore(store).page(
         PROJECT, finding_id, role="witness", count_only=False, limit=500, cursor=None

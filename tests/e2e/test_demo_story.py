@@ -86,7 +86,7 @@ def test_four_weeks_end_in_the_three_planted_cases_with_reports_that_name_their_
 ) -> None:
     told = told_by(house)
     assert told.keys() == {"tool_error", "duration_drift", "secret_leak"}
-    leads = {"tool_error": "fails more often", "new_signature": "fails in a new way"}
+    leads = {"tool_error": "is failing more often", "new_signature": "fails in a new way"}
     assert f"`lookup_order` {leads[told['tool_error']['detector']]}" in told["tool_error"]["title"]
     assert "northwind" in told["tool_error"]["rca"]["summary"]
     assert told["duration_drift"]["rca"]["verdict"] == "model_change"
@@ -98,8 +98,8 @@ def test_four_weeks_end_in_the_three_planted_cases_with_reports_that_name_their_
     titles = sorted(one["title"] for one in house.tool("list_findings")["findings"])
     assert [title.partition(":")[0] for title in titles] == [
         "`lookup_order` fails in a new way",
-        "`lookup_order` fails more often",
-        "`support` says a secret",
+        "`lookup_order` is failing more often",
+        "Secret leaked by `support`",
         "`ticket-summary` is slower",
     ]
 
@@ -130,7 +130,7 @@ def test_an_agent_confirms_what_is_true_and_rejects_what_was_made_up(house: Agen
         assert project is not None
         what = seen(
             cause=Cause("tool_error", "rate", "lookup_order of then"),
-            title="`lookup_order` fails more often",
+            title="`lookup_order` is failing more often",
             detected_at=quiet + timedelta(days=1),
             onset_at=quiet,
         )

@@ -43,9 +43,9 @@ async def test_one_press_is_followed_to_its_report_beside_the_rules(here: Replic
     rule: dict[str, Any] = {"engine": "rule", "verdict": "model_change", "summary": "", "ruled_out": [check]}
     await rules.finish(lease, rule, RULE, now())
     page = await owner.get(CASE)
-    assert "Have an agent look for the cause" in page.text
+    assert "Investigate with an agent" in page.text
     assert (await owner.post(CASE + "/agent", {})).status == 303
-    assert "An agent waits for its turn" in said((await owner.get(CASE)).text)
+    assert "An agent is queued" in said((await owner.get(CASE)).text)
     run = await claimed(store)
     await PostgresRunStore(store).progress(
         run, USED, [{"seq": 1, "at": now().isoformat(), "kind": "tool", "name": "get_span"}]
@@ -57,10 +57,10 @@ async def test_one_press_is_followed_to_its_report_beside_the_rules(here: Replic
     checklist = [{**check, "assessment": "ruled_out", "detail": HOSTILE, "citations": []}]
     assert await OutcomeStore(store).finish(run, {**REPORT, "checklist": checklist}, USED, now())
     done = said((await owner.get(CASE)).text)
-    assert "disagree on the verdict (the behaviour changed against another model answers)" in done
-    assert "Have an agent look again" in done
+    assert "disagree on the verdict (behaviour changed against model changed)" in done
+    assert "Investigate again" in done
     report = await owner.get(f"{BASE}/rca/{case_report(await owner.get(CASE))}")
-    assert "by an agent" in report.text
+    assert ">agent · " in report.text
     assert HOSTILE not in report.text
 
 
@@ -96,7 +96,7 @@ async def test_while_an_agent_looks_the_page_goes_on_showing_what_the_rule_found
     for path in (CASE, BASE + "/triage"):
         page = await owner.get(path)
         assert "another model answers since noon" in said(page.text)
-        assert "An agent looks for the cause" in said(page.text)
+        assert "An agent is investigating" in said(page.text)
     assert "another model answers since noon" in ticket_of(await owner.get(CASE))
 
 
@@ -116,7 +116,7 @@ async def test_both_reports_stand_on_the_page_and_in_the_ticket_the_one_that_exp
     await by_agent(here, owner, verdict="inconclusive", summary="nothing again")
     page = said((await owner.get(CASE)).text)
     assert page.index("cause two") < page.index("cause one")
-    assert "It found no cause, so what was found before stays on top." in page
+    assert "It found no cause, so the earlier report stays on top." in page
 
 
 async def test_a_number_that_nothing_shows_is_marked_wherever_the_report_is(
@@ -232,7 +232,7 @@ async def test_admins_choose_models_and_budgets_and_everybody_sees_what_ran(
     assert (await owner.post(CASE + "/agent", {})).status == 303
     viewer = await invited(here, owner, "viewer@example.org", "viewer")
     seen_by = said((await viewer.get(settings)).text)
-    assert "looking for a cause" in seen_by
+    assert "Investigating cases" in seen_by
     assert "waits for its turn" in seen_by
     assert "Admins and owners change these" in seen_by
 
@@ -285,6 +285,6 @@ async def test_a_report_says_what_it_could_not_do_and_which_numbers_nothing_show
     listed = await RunReads(here.database).reports(1, 5)
     page = await owner.get(f"{BASE}/rca/{listed[0]['id']}")
     assert "No script could be run: no sandbox can be used." in page.text
-    assert "Numbers that stand in nothing it cites: 417." in said(page.text)
+    assert "Numbers not found in any cited trace: 417." in said(page.text)
     assert "At length." in page.text
     assert HOSTILE not in page.text

@@ -66,7 +66,7 @@ async def test_fields_and_other_keys_are_listed_with_the_reason(store: Database,
         store, **{"shop.tier": ("gold", "silver"), "shop.api_token": ("a", "b"), "shop.no": (1, 2)}
     )
     seen = await owner.get(PAGE)
-    assert heading(seen) == "Spans can be asked by 5 attributes"
+    assert heading(seen) == "Spans can be filtered by 5 attributes"
     for field in ("service", "environment", "tool", "operation", "attr.shop.tier"):
         assert f"<code>{field}</code>" in seen.text
     assert "may hold secrets" in seen.text
@@ -194,7 +194,7 @@ async def test_traces_are_filtered_by_an_attribute_that_is_no_field(store: Datab
     seen = await owner.get(traces + "attr.shop.order:7032")
     assert heading(seen) == "No matching traces in the last 24 hours"
     part = await owner.get(BASE + "/traces/facets?range=24h&q=attr.shop.order:7031")
-    assert "Values are counted for filters that are fields." in part.text
+    assert "Values are counted only for filters on fields." in part.text
 
 
 async def test_a_search_of_payloads_that_found_nothing_yet_leads_further_back(
@@ -203,7 +203,7 @@ async def test_a_search_of_payloads_that_found_nothing_yet_leads_further_back(
     await shop(store, number=6, **{"shop.order": 7031})
     monkeypatch.setattr("svc.store.reads.by_payload.MOST_SPANS", 2)
     seen = await owner.get(BASE + "/traces?range=24h&q=attr.shop.order:7032")
-    assert heading(seen) == "No matching traces in the last 24 hours, as far as looked"
+    assert heading(seen) == "No matching traces in the last 24 hours so far"
     assert "the next page goes on from there." in seen.text
     assert re.search(r'cursor=[\w-]+[^"]*">Look further back</a>', seen.text)
 

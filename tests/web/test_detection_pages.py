@@ -55,7 +55,7 @@ async def test_every_page_tells_of_what_was_judged(judged: Replica) -> None:
         page = await owner.get(f"{BASE}/cases/{reference}")
         titles[heading(page)] = page
         assert "Before and after" in page.text
-        assert "What was looked into" in page.text
+        assert "What was checked" in page.text
         for path in set(re.findall(rf'"({BASE}/(?:findings|rca)/[0-9a-f-]+)"', page.text)):
             proof = await owner.get(path)
             assert proof.status == 200
@@ -78,7 +78,7 @@ async def test_every_page_tells_of_what_was_judged(judged: Replica) -> None:
     slower = next(page for title, page in titles.items() if "slower" in title)
     path = re.search(rf'"({BASE}/findings/[0-9a-f-]+)"', slower.text)
     assert path is not None
-    assert "Distributions, before and since" in (await owner.get(path[1])).text
+    assert "Distribution before and since" in (await owner.get(path[1])).text
 
 
 async def test_headline_facts_axis_and_table_of_every_case_and_finding_agree(judged: Replica) -> None:
@@ -127,12 +127,12 @@ def test_a_case_names_the_new_kinds_of_failure_that_came_with_it_and_not_twice()
 async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged: Replica) -> None:
     owner = await signed_in(judged)
     page = await owner.get(BASE + "/detectors")
-    assert re.match(r"12 detectors watch, \d see something", heading(page))
+    assert re.match(r"12 detectors active, \d with open findings", heading(page))
     assert "unavailable: needs the encoder service" in page.text
     one = await owner.get(BASE + "/detectors/tool_error")
-    assert "1 fires" in heading(one)
+    assert "1 alarm" in heading(one)
     assert "times its bar" in one.text
-    assert "nothing out of the ordinary" in one.text
+    assert "nothing unusual" in one.text
     assert "false alarms a month" in one.text
     quiet = await owner.get(BASE + "/detectors/tool_error?state=quiet")
     assert "times its bar" not in quiet.text
@@ -169,7 +169,7 @@ async def test_what_was_said_of_a_finding_without_a_case_is_taken_back(
     live = await owner.post(path + "/reopen")
     assert (live.status, "nobody closed it" in live.text) == (409, True)
     for said, form in (
-        ("This is no issue", {"action": "rejected", "reason": "a load test"}),
+        ("This is not an issue", {"action": "rejected", "reason": "a load test"}),
         ("This is the new normal now", {"action": "expected"}),
     ):
         done = await owner.post(path + "/say", form)
@@ -181,7 +181,7 @@ async def test_what_was_said_of_a_finding_without_a_case_is_taken_back(
         back = await owner.post(path + "/reopen")
         page = await owner.get(back.location)
         assert "This is live again." in page.text
-        assert "Not confirmed: the rule has not looked at it yet." in page.text
+        assert "Not confirmed: the rule has not checked it yet." in page.text
         assert "data-undo" not in page.text
     # One that closed with its case reopens with that.
     assert (await owner.post(path + "/say", {"action": "not_expected"})).status == 303
@@ -196,7 +196,7 @@ async def test_what_was_said_of_a_finding_without_a_case_is_taken_back(
 async def test_people_say_whether_a_finding_is_real(here: Replica, store: Database, owner: Visitor) -> None:
     real, expected = await fire(store, seen(1)), await fire(store, seen(2))
     path = f"{BASE}/findings/{real}"
-    assert "Not confirmed: the rule has not looked at it yet." in (await owner.get(path)).text
+    assert "Not confirmed: the rule has not checked it yet." in (await owner.get(path)).text
     assert (await owner.post(path + "/say", {"action": "not_expected", "reason": "seen it"})).status == 303
     page = await owner.get(path)
     assert "seen it" in page.text
@@ -231,7 +231,7 @@ async def test_a_report_that_runs_or_failed_says_so_and_texts_stay_texts(
     await owner.post(BASE + "/cases/C-1/analyse")
     rows = await store.fetch("select id, (select id from finding) as finding from rca_report")
     path, finding = f"{BASE}/rca/{rows[0]['id']}", f"{BASE}/findings/{rows[0]['finding']}"
-    assert heading(await owner.get(path)) == "The cause is being looked for"
+    assert heading(await owner.get(path)) == "Looking for the cause"
     await report(store, case.id, "failed", failure=HOSTILE)
     assert heading(await owner.get(path)) == "The analysis failed"
     hostile = {**REPORT, "summary": HOSTILE, "verdict": HOSTILE, "populations": {HOSTILE: {"from": HOSTILE}}}
@@ -249,7 +249,7 @@ def test_a_report_of_another_make_is_told_as_far_as_it_goes() -> None:
     assert ToldReport.of(None) is None
     told = ToldReport.of({"verdict": "model_change", "hypotheses": [1], "populations": [], "settle": None})
     assert told is not None
-    assert (told.verdict, told.summary, list(told.hypotheses)) == ("Another model answers", "", [])
+    assert (told.verdict, told.summary, list(told.hypotheses)) == ("Model changed", "", [])
     assert legible({"a": ["key:AKIA:20:" + "7c" * 16 + ", x"]}) == {"a": ["key:AKIA, x"]}
 
 

@@ -47,7 +47,7 @@ async def test_who_signs_in_is_offered_their_invitation_and_accepts_it_with_the_
     assert (await sign_in(ann)).location == "/invitation"
     page = await ann.get("/invitation")
     assert heading(page) == "owner@example.org invited you to Default as admin"
-    assert "Open the link of the invitation" in page.text
+    assert "open the link from the invitation" in page.text
     assert ">Accept<" not in page.text
     refused = await ann.post("/invitation", {"answer": "accept"})
     assert (refused.status, "it proves that the address is yours" in refused.text) == (403, True)

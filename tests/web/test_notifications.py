@@ -54,9 +54,9 @@ async def ruled(owner: Visitor, channel_id: str, **more: str) -> str:
 
 async def test_an_empty_page_says_what_to_do(owner: Visitor) -> None:
     page = await owner.get(HERE)
-    assert heading(page) == "Nobody is told yet when something happens"
+    assert heading(page) == "Nobody is notified yet"
     assert "No channel yet" in page.text
-    assert "No mail server is set" in page.text
+    assert "No mail server is configured" in page.text
     assert "Add a rule" not in page.text
 
 
@@ -108,7 +108,7 @@ async def test_a_rule_says_what_it_would_have_told_and_is_muted_and_removed(
     assert "muted until" not in (await owner.get(HERE)).text
     assert (await owner.post(HERE + "/rule/remove", {"id": rule_id})).status == 303
     gone = await owner.get(HERE + "/fired?rule=" + rule_id)
-    assert "not known" in gone.text
+    assert "It is unknown" in gone.text
     audit = (await owner.get(BASE + "/settings/audit")).text
     assert [f"alert_rule.{act}" in audit for act in ("update", "mute", "delete")] == [True] * 3
 
@@ -145,7 +145,7 @@ async def test_a_storm_is_seen_as_one_message_and_a_message_is_sent_once_more(
     await PostgresDeliveryStore(store).failed(lease, Undelivered("its receiver is gone", 410, gone=True))
     page = await owner.get(HERE + "?state=dead")
     assert "its receiver is gone" in page.text
-    assert "It is off" in page.text
+    assert "Off, because the receiver" in page.text
     refused = await owner.post(HERE + "/replay", {"id": str(lease.delivery_id)})
     assert (refused.status, "its channel is gone, or off" in refused.text.lower()) == (409, True)
 

@@ -86,7 +86,7 @@ async def test_dead_letters_are_read_replayed_and_discarded_and_the_audit_says_s
     file = await owner.get(here + "/1?form=json")
     assert "attachment" in file.headers["content-disposition"]
     assert SECRET not in file.text
-    assert "These bytes are no spans" in (await owner.get(here + "/5")).text
+    assert "These bytes are not spans" in (await owner.get(here + "/5")).text
     for wrong in ("6", "0", "x", "9" * 30):
         assert (await owner.get(f"{here}/{wrong}")).status == 404
     await letters.bury([Letter(1, "large", bytes(8 * 1024 * 1024 + 1), now(), 1)])
@@ -265,7 +265,7 @@ async def test_the_organization_is_named_and_says_how_people_sign_in(owner: Visi
 async def test_health_is_said_in_words(store: Database, owner: Visitor, process: Storing) -> None:
     await fill(store, 2)
     page = await owner.get(SETTINGS + "/health")
-    assert heading(page) == "All is well"
+    assert heading(page) == "Everything works"
     assert "All 1 run" in page.text
     # A test has no days; what it stored lies beside them.
     assert "other times" in page.text
@@ -301,7 +301,7 @@ def test_each_part_of_health_tells_its_trouble() -> None:
     assert said(bytes=1 << 27)["Spool"][0] == "warn"
     assert said(drainer_alive=False, drainers_alive=0)["Drainers"] == (
         "bad",
-        "0 of 1 are alive; what is queued waits.",
+        "0 of 1 are running; queued batches wait.",
     )
     assert said(waiting_for="the database")["Drainers"] == ("warn", "They wait: the database.")
     # As many as there are, whatever the setting says.
@@ -314,7 +314,7 @@ def test_each_part_of_health_tells_its_trouble() -> None:
     [
         ("UP", {}, "ok", "Runs start when somebody asks for one."),
         ("UP", {"note": "runs go on without scripts: x"}, "ok", "Runs go on without scripts: x."),
-        ("DEGRADED", {"fault": "no CLI"}, "warn", "No run can be started: no CLI."),
+        ("DEGRADED", {"fault": "no CLI"}, "warn", "Runs cannot start: no CLI."),
     ],
 )
 def test_health_tells_of_agents(status: str, more: dict[str, str], tone: str, text: str) -> None:
@@ -323,7 +323,7 @@ def test_health_tells_of_agents(status: str, more: dict[str, str], tone: str, te
     health = told(report, UntilVisible(0, None, None), None)
     part = {part.name: part for part in health.parts}["Agents"]
     assert (part.tone, part.text) == (tone, text)
-    assert health.headline == ("It works, but look at agents" if tone == "warn" else "All is well")
+    assert health.headline == ("Working, but check agents" if tone == "warn" else "Everything works")
 
 
 async def test_the_inbox_of_500_cases_stays_within_its_budget(store: Database, owner: Visitor) -> None:

@@ -77,7 +77,7 @@ def bars(text: str, title: str) -> list[tuple[str, str]]:
 async def test_before_the_first_trace_the_page_leads_to_connecting(owner: Visitor) -> None:
     seen = await owner.get(PAGE)
     assert heading(seen) == "No traces this week"
-    assert "Charts begin with the first trace." in seen.text
+    assert "Charts appear with the first trace." in seen.text
     assert "/connect" in seen.text
 
 

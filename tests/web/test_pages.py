@@ -182,10 +182,10 @@ async def test_the_link_of_a_start_makes_an_owner_once_even_after_somebody_else(
         secret = link.make()
         stranger, operator, third = (Visitor.of(here) for _ in range(3))
         await stranger.sign_up("stranger@example.org")
-        assert heading(await operator.get(f"/signup?owner={secret}")) == "Take this instance"
+        assert heading(await operator.get(f"/signup?owner={secret}")) == "Claim this instance"
         assert (await operator.sign_up("operator@example.org", owner=secret)).location == BASE + "/connect"
         assert "owner of Default" in (await operator.get("/account")).text
-        assert "has served" in (await third.get(f"/signup?owner={secret}")).text
+        assert "was used or has expired" in (await third.get(f"/signup?owner={secret}")).text
         await third.sign_up("third@example.org", owner=secret)
         assert "viewer of Default" in (await third.get("/account")).text
 
@@ -207,7 +207,7 @@ async def test_a_refused_sign_up_names_the_rule(here: Replica, owner: Visitor) -
     stranger = Visitor.of(here)
     answer = await stranger.sign_up("stranger@example.org")
     assert answer.status == 403
-    assert "The rule: Only who was invited" in answer.text
+    assert "The rule: Only people who were invited" in answer.text
     invited = await api.post(ORG + "/invitations", {"email": "guest@example.org", "role": "member"})
     secret = invited.data["secret"]
     assert "Send me the link" not in answer.text, "no mail can be sent"
@@ -262,7 +262,7 @@ async def test_single_user_mode_opens_pages_without_signing_in(store: Database) 
         start = await visitor.get("/", **typed)
         assert start.location == BASE + "/triage"
         assert (await visitor.get(start.location, **typed)).status == 200
-        assert heading(await visitor.get("/account")) == "Nobody signs in here"
+        assert heading(await visitor.get("/account")) == "Sign-in is disabled"
         assert (await visitor.get("/login")).location == "/"
         linked = {**typed, "Sec-Fetch-Site": "cross-site"}
         assert (await visitor.get(BASE + "/traces", **linked)).status == 200
@@ -315,7 +315,7 @@ async def test_connect_explains_refused_requests(store: Database) -> None:
         owner = Visitor.of(here)
         await owner.sign_up()
         seen = await owner.get(BASE + "/connect/lights")
-        assert heading(seen) == "Requests arrive, and are refused"
+        assert heading(seen) == "Requests are arriving but refused"
         assert "401 no tenant context" in seen.text
         assert "Send the header Authorization: Bearer" in seen.text
 
@@ -415,7 +415,7 @@ async def test_a_text_in_many_traces_is_counted_after_the_rows(
     monkeypatch.setattr(trace_counts, "FACETED", 10)
     await fill(store)
     seen = await owner.get(f"{BASE}/traces?q=ask&range=7d")
-    assert heading(seen) == "Traces in the last 7 days, being counted"
+    assert heading(seen) == "Traces in the last 7 days, still counting"
     assert seen.text.count("<tr data-id=") == 50
     address = re.search(r'data-drawing="([^"]+)"', seen.text)
     assert address is not None

@@ -62,7 +62,7 @@ async def test_a_trace_a_session_and_a_user_lead_there(owner: Visitor, store: Da
 
 
 async def test_masking_is_set_shown_with_its_counts_and_taken_back(owner: Visitor, store: Database) -> None:
-    assert heading(await owner.get(MASKING)) == "Texts are stored as they come"
+    assert heading(await owner.get(MASKING)) == "Texts are stored unchanged"
     form = {"email": "yes", "patterns": "customer KD-[0-9]{6}\n\n"}
     assert (await owner.post(MASKING, form)).status == 303
     await MaskingStore(store).add({(PROJECT, "email"): 1234}, now())
@@ -75,4 +75,4 @@ async def test_masking_is_set_shown_with_its_counts_and_taken_back(owner: Visito
     assert HOSTILE not in bad.text
     assert len(await MaskingStore(store).rules(PROJECT)) == 2
     await owner.post(MASKING, {"patterns": ""})
-    assert heading(await owner.get(MASKING)) == "Texts are stored as they come"
+    assert heading(await owner.get(MASKING)) == "Texts are stored unchanged"

@@ -32,7 +32,7 @@ async def test_a_value_that_tells_the_filtered_traces_apart_is_the_headline(
 ) -> None:
     await shop(store, 60)
     seen = await owner.get(COMPARE + "?q=environment:production&range=24h")
-    assert heading(seen) == "No value tells them apart beyond chance"
+    assert heading(seen) == "No significant difference"
     assert "30 traces in the last 24 hours, compared with 30 others." in seen.text
     # A third of the calls fail, and only calls have the tool.
     seen = await owner.get(COMPARE + "?q=" + quote("tool:search status:error") + "&range=24h")
@@ -51,9 +51,9 @@ async def test_before_and_since_are_compared_by_when_traces_began(store: Databas
 
 async def test_nobody_on_one_side_is_said(store: Database, owner: Visitor) -> None:
     await shop(store, 3)
-    assert heading(await owner.get(COMPARE + "?q=environment:nowhere")) == "There are no such traces"
+    assert heading(await owner.get(COMPARE + "?q=environment:nowhere")) == "No traces match"
     seen = await owner.get(COMPARE + "?q=service:shop")
-    assert heading(seen) == "There are no others to compare them with"
+    assert heading(seen) == "No other traces to compare with"
 
 
 async def test_what_cannot_be_compared_by_is_named_and_left_out(store: Database, owner: Visitor) -> None:
@@ -61,7 +61,7 @@ async def test_what_cannot_be_compared_by_is_named_and_left_out(store: Database,
     seen = await owner.get(COMPARE + "?q=" + quote("service:shop latency:>5s refund -site:x"))
     assert "Traces are not compared by a text, latency, what is excluded; it was left out" in seen.text
     seen = await owner.get(COMPARE + "?q=attr.nope:1")
-    assert heading(seen) == "These cannot be compared"
+    assert heading(seen) == "This comparison is not possible"
     assert "&#39;attr.nope&#39; is no field of this project" in seen.text
 
 

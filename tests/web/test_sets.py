@@ -133,7 +133,7 @@ async def test_others_answers_are_hidden_in_a_review_until_one_has_answered(
     review = f"{BASE}/traces/{HEALTHY}?view=conversation&in=set%3D{address.rpartition('/')[2]}"
     page = (await owner.get(review)).text
     assert "bob@example.org" not in page
-    assert "1 answer of other reviewers is shown once you have given yours" in page
+    assert "1 answer of other reviewers is shown after you have given yours" in page
     assert "bob@example.org" in (await owner.get(f"{BASE}/traces/{HEALTHY}")).text
     await owner.post(f"{BASE}/feedback", {"trace_id": HEALTHY, "number": "0"})
     assert "bob@example.org" in (await owner.get(review)).text

@@ -32,7 +32,7 @@ async def test_a_key_is_shown_once_rotated_and_revoked(here: Replica, owner: Vis
     assert second is not None
     assert second[0] != key[0]
     assert (await owner.post(SETTINGS + "/keys/revoke", {"id": key_id[1]})).status == 303
-    assert heading(await owner.get(SETTINGS + "/keys")) == "No key reaches this project"
+    assert heading(await owner.get(SETTINGS + "/keys")) == "This project has no key"
     refused = await owner.post(SETTINGS + "/keys/rotate", {"id": key_id[1]})
     assert (refused.status, "Cannot rotate a revoked key." in refused.text) == (409, True)
     audit = await owner.get(SETTINGS + "/audit")
@@ -206,7 +206,7 @@ async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: 
     assert heading(await owner.get(narrowed[1].replace("&amp;", "&"))) == "6 spans in the last 7 days"
     assert heading(await owner.get(BASE + "/explore?dataset=nothing")).endswith("in the last 24 hours")
     wrong = await owner.get(BASE + "/explore?from=1990-01-01&to=2026-01-01&interval=hour")
-    assert (heading(wrong), wrong.status) == ("This question cannot be answered", 200)
+    assert (heading(wrong), wrong.status) == ("This query is not possible", 200)
     rollups = await owner.get(BASE + "/explore?dataset=metric_rollups")
     assert heading(rollups) == "0 in the sum of metric rollups in the last 24 hours"
 

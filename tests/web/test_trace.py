@@ -240,7 +240,7 @@ async def test_the_healthy_twin_is_named_in_the_address_and_the_first_difference
     assert seen.status == 303
     assert f"against={trace_id('healthy').hex()}" in seen.location
     page = await owner.get(seen.location)
-    assert "They part at" in page.text
+    assert "First difference:" in page.text
     assert "failed here, answered differently, slower" in page.text
     assert re.search(r"<ins>[^<]*isError", page.text)
     assert re.search(r"<del>[^<]*carrier", page.text)
@@ -285,7 +285,7 @@ async def test_a_trace_is_compared_with_one_that_is_named_by_its_id(owner: Visit
     assert f'<form action="{at("failing")}">' in page
     assert 'name="against"' in page
     pasted = quote(f" {trace_id('healthy').hex().upper()} ")
-    assert "They part at" in (await owner.get(f"{at('failing')}?against={pasted}")).text
+    assert "First difference:" in (await owner.get(f"{at('failing')}?against={pasted}")).text
 
 
 async def test_the_neighbours_are_those_of_the_list_one_came_from(owner: Visitor) -> None:

@@ -55,7 +55,7 @@ async def test_a_view_is_saved_for_the_project_opened_and_forgotten(here: Replic
     await viewer.sign_up("guest@example.org", invitation=invited.data["secret"])
     seen = await viewer.get(TRACES)
     assert view[1].replace("&", "&amp;") in seen.text
-    assert "Members of the organization save them." in seen.text
+    assert "Members of the organization can save views." in seen.text
     for verb in ("", "/forget"):
         assert (await viewer.post(TRACES + "/views" + verb, {"name": name})).status == 403
     assert (await owner.post(TRACES + "/views/forget", {"name": name})).status == 303
@@ -94,7 +94,7 @@ async def test_views_have_names_and_a_project_has_not_too_many(store: Database, 
 
 async def test_columns_are_kept_in_the_browser_and_cells_add_filters(store: Database, owner: Visitor) -> None:
     await fill(store, 3)
-    usual = ["Started ▾", "Name", "What was asked", "Took", "Tokens", "Cost", "Spans"]
+    usual = ["Started ▾", "Name", "Input", "Duration", "Tokens", "Cost", "Spans"]
 
     async def headings() -> list[str]:
         seen = await owner.get(TRACES)
@@ -182,7 +182,7 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
     hour = hour_of(now()) - timedelta(hours=1)
     since = words.clock(hour + timedelta(seconds=50), UTC, now())
     seen = await owner.get(f"{BASE}/traces?q=ask&range=7d")
-    assert heading(seen) == "Traces in the last 7 days, being counted"
+    assert heading(seen) == "Traces in the last 7 days, still counting"
     (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(seen.text))
     part = await owner.get(address, X_Part="1")
     said = f"10 traces since {since}, none of them failed"
@@ -190,7 +190,7 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
     assert "<title>Not counted</title>" in part.text
     assert re.search(r"<caption>Traces by (.+), counted since (.+) only</caption>", part.text)
     line = (
-        f"Counted since {since} only: these traces are looked through one by one, the newest first. "
+        f"Counted since {since} only: these traces are searched one by one, newest first. "
         '<a href="([^"]+)" data-further>Count further back</a></p>'
     )
     further = re.search(line, part.text)
@@ -205,7 +205,7 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
     more = await owner.get(html.unescape(further[1]), X_Part="1")
     assert said in more.text
     assert "data-further" not in more.text
-    rest = re.search(r'newest first\. <a href="([^"]+)">Go on with those before</a></p>', more.text)
+    rest = re.search(r'newest first\. <a href="([^"]+)">Search earlier ones</a></p>', more.text)
     assert rest is not None
     listed = await owner.get(html.unescape(rest[1]))
     assert f"{hour + timedelta(seconds=50):to=%Y-%m-%dT%H%%3A%M%%3A50}" in html.unescape(rest[1])

@@ -119,7 +119,7 @@ async def test_a_case_is_resolved_with_a_reason_and_reopened(store: Database, ow
     assert "the vendor fixed it" in page.text
     assert "data-undo" in page.text
     resolved = await owner.get(TRIAGE + "?tab=resolved")
-    assert (heading(resolved), listed(resolved)) == ("What was resolved", ["C-2"])
+    assert (heading(resolved), listed(resolved)) == ("Resolved cases", ["C-2"])
     assert (await owner.post(BASE + "/cases/C-2/reopen")).status == 303
     assert listed(await owner.get(TRIAGE)) == ["C-2", "C-3", "C-1"]
 
@@ -150,7 +150,7 @@ async def test_what_is_no_issue_closes_with_a_reason_and_comes_back_as_it_was(
     assert listed(page) == ["C-3", "C-1"]
     case = await owner.get(BASE + "/cases/C-2")
     assert "a load test" in case.text
-    assert "found to be no cause by owner@example.org" in case.text
+    assert "rejected by owner@example.org" in case.text
     assert (await owner.post(BASE + "/cases/C-2/reopen", {"back": "triage", "tab": "open"})).status == 303
     assert listed(await owner.get(TRIAGE)) == ["C-2", "C-3", "C-1"]
 
@@ -198,7 +198,7 @@ async def test_each_role_may_what_it_may(here: Replica, store: Database, owner: 
     page = await viewer.get(TRIAGE)
     assert page.status == 200
     assert "data-verb" not in page.text
-    assert "you may read" in page.text
+    assert "Your role is read-only" in page.text
     for verb in ("mute", "unmute", "resolve", "absorb", "reject", "reopen", "analyse"):
         assert (await viewer.post(f"{BASE}/cases/C-1/{verb}", {"reason": "x"})).status == 403
     member = await invited(here, owner, "member@example.org", "member")
@@ -214,9 +214,9 @@ async def test_each_role_may_what_it_may(here: Replica, store: Database, owner: 
 
 async def test_an_analysis_tells_how_far_it_is(store: Database, owner: Visitor) -> None:
     case = await opened(store, seen(1))
-    assert "Its cause is looked for soon." in (await owner.get(BASE + "/cases/C-1")).text
+    assert "The analysis will start soon." in (await owner.get(BASE + "/cases/C-1")).text
     assert (await owner.post(BASE + "/cases/C-1/analyse")).status == 303
-    assert "Its cause is being looked for since" in (await owner.get(BASE + "/cases/C-1")).text
+    assert "Looking for the cause since" in (await owner.get(BASE + "/cases/C-1")).text
     await report(store, case.id, "failed", failure="it took too long")
     page = await owner.get(BASE + "/cases/C-1")
     assert "The analysis failed:" in page.text
@@ -231,9 +231,9 @@ def test_kinds_of_failures_are_told_without_their_hashes() -> None:
     names = ("QuotaError:0123456789ab", "QuotaError:ba9876543210", "error:0123456789ab", "timeout", "a:b")
     report = {"ruled_out": [{"check": f"signatures.{name}", "assessment": "explains"} for name in names]}
     assert [one.label for one in case_text.checks_of(report)] == [
-        "Failures `QuotaError`, with one message, 1 of 2",
-        "Failures `QuotaError`, with one message, 2 of 2",
-        "Failures without a type, with one message",
+        "Failures `QuotaError` with the same message, 1 of 2",
+        "Failures `QuotaError` with the same message, 2 of 2",
+        "Failures without a type with the same message",
         "Failures `timeout`",
         "Failures `a:b`",
     ]

@@ -100,7 +100,7 @@ async def test_an_id_may_hold_any_character(store: Database, owner: Visitor) -> 
 async def test_a_user_nobody_knows_and_one_without_a_name(store: Database, owner: Visitor) -> None:
     await chats(store, "u1")
     seen = await owner.get(PAGE + "nobody")
-    assert heading(seen) == "Nothing is known of nobody in 30 days"
+    assert heading(seen) == "No traces of nobody in 30 days"
     assert (await owner.get(BASE + "/user")).status == 404
     seen = await owner.get(PAGE + "u1&range=yesterday&from=2020-01-01")
-    assert "Nothing is known of u1" in heading(seen)
+    assert "No traces of u1" in heading(seen)

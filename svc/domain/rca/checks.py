@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from svc.domain.quantities import count, duration, money, percent
+from svc.domain.quantities import count, duration, money, p_value, percent
 from svc.domain.rca import figures
 from svc.domain.rca.cohort import LEAST_UNITS, Claim, Cohort, Mark, label_of
 from svc.domain.rca.parts import Factor, Portion, others, signature_shares, tool_shares
@@ -84,7 +84,7 @@ def _attribute(claim: Claim, check: AttributeCheck, enough: bool) -> dict[str, A
     values = {row.value for row in check.rows}
     if len(values) == 1:
         return _check(name, "ruled_out", f"{figures.value(values.pop())} before and since")
-    movement = f"shares moved by {figures.whole(check.variation)} ({figures.chance(check.p_value)})"
+    movement = f"shares moved by {figures.whole(check.variation)} ({p_value(check.p_value)})"
     if check.explained is None:
         explains = "what follows from that alone cannot be told, for too little of before is left"
     else:

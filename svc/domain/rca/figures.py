@@ -31,9 +31,3 @@ def value(text: str) -> str:
 def whole(share: float) -> str:
     """A share that is estimated: nothing and all of it are its bounds."""
     return percent(min(max(share, 0.0), 1.0))
-
-
-def chance(p: float) -> str:
-    """How often chance alone does what was seen."""
-    often = "less than one case in a million" if p < 1e-6 else f"{percent(p)} of cases"
-    return f"chance alone does so in {often}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from protocol.detection import EvidenceRole
-from svc.domain.quantities import count, duration, money, percent
+from svc.domain.quantities import count, duration, money, p_value, percent
 from svc.domain.rca import checks, figures
 from svc.domain.rca.cohort import Claim, Cohort, Mark, Unit, label_of
 from svc.domain.rca.shares import AttributeCheck
@@ -108,7 +108,7 @@ def _why(claim: Claim, judged: Judged) -> str:
     if judged.cause is not None and judged.verdict == "traffic_shift":
         check = judged.cause
         return (
-            f"the traffic shifted: {label_of(check.name)} moved by {figures.whole(check.variation)},"
+            f"traffic shifted: {label_of(check.name)} moved by {figures.whole(check.variation)},"
             f" and {_explained(check)} follows from that alone"
         )
     if judged.cause is not None:
@@ -118,11 +118,11 @@ def _why(claim: Claim, judged: Judged) -> str:
         mark = judged.mark
         first_sight = "" if mark is None else f", and was first seen {figures.moment(mark.slot)}"
         return f"{reason}{_holds(claim, judged.place)}{first_sight}"
-    return "the behaviour changed everywhere: inside every group of users, models and releases that is known"
+    return "behaviour changed everywhere: in every known group of users, models and releases"
 
 
 def _worse(claim: Claim) -> str:
-    complaint = "fails more often" if claim.rate else "costs more" if claim.money else "is slower"
+    complaint = "is failing more often" if claim.rate else "costs more" if claim.money else "is slower"
     return f"{_subject(claim)} {complaint}"
 
 
@@ -178,7 +178,7 @@ def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, A
                 f"{label_of(check.name)} shifted" if shifted else f"Another {label_of(check.name)}",
                 "high" if judged.certain else "medium",
                 f"The shares moved by {figures.whole(check.variation)}"
-                f" ({figures.chance(check.p_value)}); {_explained(check)} follows from it."
+                f" ({p_value(check.p_value)}); {_explained(check)} follows from it."
                 + ("" if check.mark is None else f" First seen {figures.moment(check.mark.slot)}."),
                 _cited(claim, after, lambda unit: unit.attributes.get(check.name) in new),
             )
@@ -313,5 +313,5 @@ def _detailed(
         f" | {check['measurement'].replace('|', '/')} |"
         for check in ruled_out
     ]
-    lines += ["", "## What would settle it", "", *(f"- {step}" for step in settle)]
+    lines += ["", "## How to confirm", "", *(f"- {step}" for step in settle)]
     return "\n".join(lines)

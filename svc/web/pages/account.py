@@ -16,10 +16,10 @@ from svc.web.pages.sign_in import NoFields
 from svc.web.preferences import KEYS_COOKIE, THEME_COOKIE, THEMES, ZONE_COOKIE, is_zone, preference_cookie
 
 _DONE: Final = {
-    "look": "Kept in this browser.",
-    "password": "The password is changed; everywhere else you are signed out.",
-    "session": "That session is over.",
-    "sessions": "All your other sessions are over.",
+    "look": "Saved in this browser.",
+    "password": "Password changed. You are signed out everywhere else.",
+    "session": "Session ended.",
+    "sessions": "All other sessions ended.",
 }
 
 

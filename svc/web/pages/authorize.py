@@ -35,12 +35,12 @@ from svc.web.page import Go, Html, PageRoute, Visit
 UNKNOWN_CLIENT: Final = (
     "This service does not know the application. Remove the connection in the application and add it again."
 )
-UNREAD_CLIENT: Final = "The description that the application publishes cannot be read"
+UNREAD_CLIENT: Final = "The description published by the application cannot be read"
 FOREIGN_REDIRECT: Final = "The application asks to send you to an address that it has not registered."
-NO_CODE: Final = "The application asks for something else than a code (response_type)."
-NO_CHALLENGE: Final = "The application sent no proof of the kind S256 (code_challenge)."
+NO_CODE: Final = "The application asks for something other than a code (response_type)."
+NO_CHALLENGE: Final = "The application sent no S256 code_challenge."
 FOREIGN_RESOURCE: Final = (
-    "The application asks for access to something else than the MCP address of this service."
+    "The application asks for access to something other than the MCP address of this service."
 )
 LONG_STATE: Final = "The application sent a state that is too long."
 NO_SUCH_PROJECT_HERE: Final = "You may not let an application read this project."

@@ -35,8 +35,8 @@ ADVICE: Final = {
     "BAD_REQUEST": "The body is no OTLP traces request. Metrics and logs are not taken here: point only the"
     " traces exporter at it.",
     "PAYLOAD_TOO_LARGE": "Send smaller batches: OTEL_BSP_MAX_EXPORT_BATCH_SIZE=128.",
-    "UNAVAILABLE": "Nothing to change: the exporter tries again by itself.",
-    "RATE_LIMITED": "Nothing to change: the exporter tries again by itself.",
+    "UNAVAILABLE": "Nothing to do: the exporter retries automatically.",
+    "RATE_LIMITED": "Nothing to do: the exporter retries automatically.",
 }
 
 

@@ -82,8 +82,8 @@ async def detectors(visit: Visit) -> Html | Refusal:
         )
     running = sum(row.shown.state == "running" for row in rows)
     firing = sum(bool(row.health.live_findings) for row in rows)
-    headline = f"{words.counted(running, 'detector')} {'watches' if running == 1 else 'watch'}"
-    headline += f", {firing} {'sees' if firing == 1 else 'see'} something" if firing else ", all are quiet"
+    headline = f"{words.counted(running, 'detector')} active, "
+    headline += f"{words.count(firing)} with open findings" if firing else "no open findings"
     context = {
         "rows": rows,
         "states": STATES,

@@ -42,7 +42,7 @@ ROLES: Final[Mapping[EvidenceRole, str]] = {
 SAID: Final = {
     "expected": "This is the new normal now",
     "not_expected": "This is confirmed and has a case",
-    "rejected": "This is no issue",
+    "rejected": "This is not an issue",
     "reopened": "This is live again",
 }
 

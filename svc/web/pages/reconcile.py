@@ -76,7 +76,7 @@ def _heading(answer: BillReconciled) -> str:
         return f"{words.counted(answer.all_rows - answer.agreeing_rows, 'row')} of the bill differ"
     difference = Decimal(answer.difference)
     if not difference:
-        return "The sums agree, not every day and model"
+        return "The totals agree, but not every day and model"
     direction = "more" if difference > 0 else "less"
     return f"{amount(typed(abs(difference)))} {direction} was billed than was traced"
 

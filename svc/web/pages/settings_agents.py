@@ -21,7 +21,7 @@ from svc.web.forms import asked
 from svc.web.page import PROJECT, Go, Html, PageRoute, Visit
 
 #: What each kind of run is called.
-LANES: Final[dict[RunKind, str]] = {"triage": "Judging a finding", "rca": "Looking for a cause"}
+LANES: Final[dict[RunKind, str]] = {"triage": "Reviewing findings", "rca": "Investigating cases"}
 #: Runs that the page lists.
 LISTED: Final = 20
 

@@ -22,7 +22,7 @@ from svc.web.retention_view import forecast_of, frees
 #: What a quota bounds, by its setting.
 QUOTA_NAMES: Final = {
     "SVC_QUOTA_TRACE_SPANS": "Spans of one trace",
-    "SVC_QUOTA_NAMES_PER_DAY": "Distinct span names a day",
+    "SVC_QUOTA_NAMES_PER_DAY": "Distinct span names per day",
 }
 #: How far back sources are looked at.
 SOURCES_DAYS: Final = 7

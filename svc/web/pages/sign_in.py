@@ -48,9 +48,9 @@ _FROM_PROVIDER: Final = {
 
 #: Who may sign up, in a sentence.
 POLICY: Final = {
-    "open": "Anyone who can reach this address may sign up.",
-    "domain": "Addresses at the domains that its owners listed may sign up, and whoever was invited.",
-    "invite": "Only who was invited can sign up, with the link of the invitation.",
+    "open": "Anyone who can reach this address can sign up.",
+    "domain": "Addresses at the listed domains can sign up, and anyone who was invited.",
+    "invite": "Only people who were invited can sign up, with the link from their invitation.",
 }
 
 

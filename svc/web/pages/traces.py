@@ -204,11 +204,11 @@ def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
     if page_state.by_payload:
         found, more = len(page_state.page["traces"]), page_state.page["next_cursor"] is not None
         if not found:
-            return f"No matching traces {range_text}{', as far as looked' if more else ''}"
+            return f"No matching traces {range_text}{' so far' if more else ''}"
         return f"{'At least ' if more else ''}{words.counted(found, 'trace')} {range_text}"
     none = f"No {'matching ' if asking.filters.tokens or asking.filters.text else ''}traces {range_text}"
     if page_state.later:
-        return f"Traces {range_text}, being counted" if page_state.page["traces"] else none
+        return f"Traces {range_text}, still counting" if page_state.page["traces"] else none
     if page_state.drawing is None:
         return f"Traces {range_text}; too many to count in time"
     count, failed = page_state.drawing.count, page_state.drawing.failed

@@ -106,7 +106,7 @@ def _headline(visit: Visit, tab: str, rows: list[InboxRow], counts: Any, now: da
     if tab == "muted":
         return f"{words.counted(counts.muted, 'case')} {'is' if counts.muted == 1 else 'are'} muted"
     if tab == "resolved":
-        return "What was resolved" if counts.resolved else "Nothing was resolved yet"
+        return "Resolved cases" if counts.resolved else "Nothing resolved yet"
     if not rows:
         return "Nothing needs you"
     began = words.minute(rows[0].case["onset_at"], visit.preferences.zone, now)

@@ -94,7 +94,7 @@ async def _feedback(visit: Visit, session_ids: list[str]) -> list[ShownEntry]:
 def headline(user_id: str, figures: Overview, period: DayRange, sessions: int) -> str:
     """What happened with them, in a sentence."""
     if figures.traces is None or not figures.traces.count:
-        return f"Nothing is known of {user_id[:60]} {period.said}"
+        return f"No traces of {user_id[:60]} {period.said}"
     parts = [words.counted(figures.traces.count, "trace")]
     if sessions:
         shown = f"more than {words.count(SESSIONS_SHOWN)} sessions"

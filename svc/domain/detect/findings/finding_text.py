@@ -60,11 +60,26 @@ _MARKS: Final[Mapping[MarkName, tuple[str, str]]] = {
 }
 #: How a rate is reported: the short name in keys, who fails, and in which way.
 _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
-    "tool_error_rate": ("tool_error_rate", "fails more often", "fails less often", "traces"),
-    "malformed_rate": ("malformed", "breaks its form more often", "breaks its form less often", "answers"),
-    "output_shape": ("malformed", "breaks its form more often", "breaks its form less often", "answers"),
+    "tool_error_rate": ("tool_error_rate", "is failing more often", "is failing less often", "traces"),
+    "malformed_rate": (
+        "malformed",
+        "returns malformed output more often",
+        "returns malformed output less often",
+        "answers",
+    ),
+    "output_shape": (
+        "malformed",
+        "returns malformed output more often",
+        "returns malformed output less often",
+        "answers",
+    ),
     "loop_rate": ("loop", "loops more often", "loops less often", "traces"),
-    "cut_rate": ("cut", "is cut off or silent more often", "is cut off or silent less often", "answers"),
+    "cut_rate": (
+        "cut",
+        "returns truncated or empty output more often",
+        "returns truncated or empty output less often",
+        "answers",
+    ),
     **{
         MARK_MEASURES[name]: (name, f"{words} more often", f"{words} less often", "traces")
         for name, (words, _) in _MARKS.items()
@@ -193,7 +208,7 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
         since_birth = _FROM_THE_START.get(bucket.measure, "has failed")
         title = f"`{name}` {since_birth} from the start: {percent(new.rate)} of {units}"
         basis = (
-            f"{count(new.failures)} of {count(new.units)} {units}; surely more than {percent(TOLERATED)}. "
+            f"{count(new.failures)} of {count(new.units)} {units}, surely more than {percent(TOLERATED)}. "
             f"First seen {moment(change.onset.median)}; there is no earlier traffic to compare with."
         )
         return title, basis, severity.of_rate(0, new.rate, reach), "rate", new.rate, None, figures
@@ -331,7 +346,7 @@ def span(slots: float) -> str:
 def rarity(days: float | None) -> str:
     """How often chance alone would do this."""
     if days is None:
-        return "chance alone was not weighed"
+        return "how often chance does this was not estimated"
     years = days / 365.25
     if years >= _RAREST_YEARS:
         often = f"less than once in {count(_RAREST_YEARS)} years"
@@ -341,4 +356,4 @@ def rarity(days: float | None) -> str:
         often = f"once in {count(round(days / (365.25 / 12)))} months"
     else:
         often = f"once in {count(round(max(days, 1)))} days"
-    return f"chance alone does this {often} of this traffic"
+    return f"expected by chance {often} of this traffic"
