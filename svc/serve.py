@@ -229,6 +229,9 @@ async def _signals(stop: trio.Event, opening: trio.Event, successor: Successor |
                 name = signal.Signals(number).name
                 if successor is None or number != signal.SIGUSR2:
                     log.info("%s on %s", "still stopping" if stop.is_set() else "stopping", name)
+                    if successor is not None:
+                        # Whoever stops it wants it gone, and not another one.
+                        successor.awaited = False
                     stop.set()
                 elif not opening.is_set() or stop.is_set():
                     log.info("%s is ignored %s", name, "in a stop" if stop.is_set() else "in a start")

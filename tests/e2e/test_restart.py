@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import httpx2
@@ -155,6 +155,18 @@ def test_a_service_that_would_not_start_again_stays_as_it_is(tmp_path: Path) -> 
         service.process.send_signal(signal.SIGUSR2)
         until(lambda: "the next process would not start, so this one stays" in service.log.read_text(), 120)
         assert service.health()["components"]["loop"]["details"]["started_at"] == before
+
+
+IN_FAVOUR: Final = "stopping in favour of the next process"
+
+
+def test_a_stop_that_comes_while_it_makes_way_is_a_stop() -> None:
+    with running(SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
+        service.process.send_signal(signal.SIGUSR2)
+        until(lambda: IN_FAVOUR in service.log.read_text(), 120)
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(60) == 0
+        assert service.log.read_text().count("event=stopped") == 1
 
 
 def test_there_is_nothing_to_restart_where_no_service_runs(tmp_path: Path) -> None:
