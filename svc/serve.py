@@ -233,15 +233,18 @@ async def _signals(stop: trio.Event, opening: trio.Event, successor: Successor |
                         # Whoever stops it wants it gone, and not another one.
                         successor.awaited = False
                     stop.set()
-                elif not opening.is_set() or stop.is_set():
-                    log.info("%s is ignored %s", name, "in a stop" if stop.is_set() else "in a start")
+                elif not opening.is_set() or stop.is_set() or successor.rehearsing:
+                    moment = "stop" if stop.is_set() else "restart" if opening.is_set() else "start"
+                    log.info("%s is ignored in a %s", name, moment)
                 else:
+                    successor.rehearsing = True
                     nursery.start_soon(_make_way, stop, successor)
 
 
 async def _make_way(stop: trio.Event, successor: Successor) -> None:
     """Stop in favour of the successor, unless it would not start."""
     fault = await rehearse(own_command())
+    successor.rehearsing = False
     if fault is not None:
         log.error("the next process would not start, so this one stays: %s", fault)
     elif not stop.is_set():

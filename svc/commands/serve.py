@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -62,6 +63,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     elsewhere = other_folder(settings)
     if elsewhere is not None:
         raise OperatorError(f"{elsewhere}. Stop it first, or give this one another --port")
+    # Where nobody listens for it, it would end the process, and the successor reads code for a second first:
+    # what is ignored stays ignored across `exec`.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     successor = Successor()
     async with trio.open_nursery() as nursery:
         ready: Ready | None = await nursery.start(partial(serve, settings, successor=successor))

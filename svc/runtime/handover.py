@@ -79,6 +79,8 @@ class Successor:
 
     #: Whether this process stops in favour of it.
     awaited: bool = False
+    #: Whether it is being found out whether it would start.
+    rehearsing: bool = False
     _fds: list[int] = attrs.field(factory=list)
 
     def keep(self, *sockets: socket.socket) -> None:

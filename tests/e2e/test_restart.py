@@ -169,6 +169,20 @@ def test_a_stop_that_comes_while_it_makes_way_is_a_stop() -> None:
         assert service.log.read_text().count("event=stopped") == 1
 
 
+def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None:
+    with running(SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
+
+        def made_way_twice() -> bool:
+            if service.process.poll() is None:
+                service.process.send_signal(signal.SIGUSR2)
+            # One at a time finds out whether it would start, however many ask.
+            assert len(service.children("serve\0--check")) <= 1
+            return service.process.poll() is not None or service.log.read_text().count(IN_FAVOUR) == 2
+
+        until(made_way_twice, 120)
+        assert service.process.poll() is None
+
+
 def test_there_is_nothing_to_restart_where_no_service_runs(tmp_path: Path) -> None:
     env = {**os.environ, "SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_DATA_DIR": str(tmp_path)}
     done = subprocess.run(
