@@ -6,6 +6,7 @@ changes where it goes must bring it again, so that nobody can have it sent to a 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -28,6 +29,7 @@ from svc.front.api.routes import ORG, Route
 from svc.front.auth.calls import Call
 from svc.front.ports import Reach, Seals
 from svc.store.accounts.integrations import Integration, IntegrationStore, NameTaken, TooMany
+from svc.store.agents.settings import AgentSettingStore
 
 
 def _integration_view(integration: Integration, seals: Seals) -> IntegrationShown:
@@ -54,12 +56,27 @@ async def _integration(call: Call[object]) -> Integration | None:
 
 
 async def get_integrations(call: Call[None]) -> list[IntegrationShown]:
-    """The integrations of the organization, without their secrets."""
+    """The integrations of the organization, without their secrets.
+
+    A key, and whoever sees single projects, sees those that the agents of its projects use.
+    """
     seals = call.means.seals
+    used_ids = None if call.project_ids is None else await _used_in(call, call.project_ids)
     return [
         _integration_view(integration, seals)
         for integration in await IntegrationStore(call.means.database).list(call.org.id)
+        if used_ids is None or integration.id in used_ids
     ]
+
+
+async def _used_in(call: Call[object], project_ids: Collection[int]) -> Collection[UUID]:
+    used_ids: set[UUID] = set()
+    for project_id in project_ids:
+        settings = await AgentSettingStore(call.means.database).of(project_id)
+        used_ids |= {choice.integration_id for choice in settings.models.values()}
+        if settings.repository is not None and settings.repository.integration_id is not None:
+            used_ids.add(settings.repository.integration_id)
+    return used_ids
 
 
 async def post_integration(call: Call[IntegrationChange]) -> IntegrationShown | Refusal:
