@@ -65,7 +65,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             raise OperatorError(f"process {process_id} belongs to another account; ask as that one") from None
         print(f"process {process_id} reads the code of {release()}, finishes what is inside and begins anew")
         with trio.move_on_after(arguments.timeout):
-            await _begun_after(earlier_start, client, settings)
+            await _begun_after(earlier_start, process, client, settings)
             print(f"ready again after {duration((trio.current_time() - began_s) * 1000)}")
             return
     waited = duration(arguments.timeout * 1000)
@@ -74,11 +74,26 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     )
 
 
-async def _begun_after(earlier_start: Any, client: httpx2.AsyncClient, settings: Settings) -> None:
+async def _begun_after(
+    earlier_start: Any, process: Path, client: httpx2.AsyncClient, settings: Settings
+) -> None:
     while True:
         await trio.sleep(_POLL_S)
+        if _has_ended(process):
+            raise OperatorError(
+                f"process {process.name} ended in place of beginning anew; its log says why, and"
+                " `trace-svc serve` starts it"
+            )
         if await _started_at(client, settings) not in (earlier_start, None):
             return
+
+
+def _has_ended(process: Path) -> bool:
+    """Whether a process is gone, or lies there until whoever started it looks."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
 
 
 def _process(settings: Settings) -> Path:

@@ -183,6 +183,22 @@ def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None
         assert service.process.poll() is None
 
 
+def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> None:
+    with running(errors_expected=True, SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
+        with subprocess.Popen(
+            [TRACE_SVC, "restart", "--timeout", "600"],
+            env=dict(service.env),
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as asking:
+            until(lambda: IN_FAVOUR in service.log.read_text() or asking.poll() is not None, 120)
+            # As yet nobody has asked for its status.
+            service.process.kill()
+            _, said = asking.communicate(timeout=120)
+        assert asking.returncode == 1
+        assert f"process {service.process.pid} ended in place of beginning anew" in said
+
+
 def test_there_is_nothing_to_restart_where_no_service_runs(tmp_path: Path) -> None:
     env = {**os.environ, "SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_DATA_DIR": str(tmp_path)}
     done = subprocess.run(
