@@ -22,6 +22,7 @@ from svc.commands.command_line import command_parser, environment
 from svc.commands.table import COMMANDS, Command
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import Settings, absolute_paths, naming_variable, read_settings
+from svc.runtime.files import open_standard_streams
 from svc.runtime.garbage import collect_less
 
 log = logging.getLogger("trace-svc")
@@ -31,6 +32,7 @@ EXIT_FAILED: Final = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
+    open_standard_streams()
     collect_less()
     words = list(sys.argv[1:] if argv is None else argv)
     parser = command_parser(words)

@@ -1,4 +1,5 @@
-"""File descriptors: as many as the machine gives, and a log that stays readable when they are used up.
+"""File descriptors: the three that every process has, as many more as the machine gives, and a log that stays
+readable when they are used up.
 
 Called once at the start. What is done about connections then is the doors' (`svc.front.server.connection`).
 """
@@ -7,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import resource
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -18,6 +21,21 @@ _CAPACITY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 _LOGGERS: Final = ("trio.serve_listeners", "svc.runtime.asyncio_loop", "asyncio")
 QUIET_S: Final = 60.0
 _KEPT_FILES: Final = 256
+
+
+def open_standard_streams() -> None:
+    """Open what this process was started without of input, output and errors, on the null device.
+
+    Whatever is opened next would have its number, and what is printed or inherited would go there.
+    """
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # It has the lowest number that is free.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as we
 
 
 def raise_file_limit() -> int:

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import pytest
 
 from tests.bench.load import fresh, make_template
 from tests.e2e.hostile import EXPORT
-from tests.service import PLAIN, TRACE_SVC, Service, free_port, running, until
+from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, stop_postgres, until
 
 SPANS = 5
 
@@ -181,6 +183,34 @@ def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None
 
         until(made_way_twice, 120)
         assert service.process.poll() is None
+
+
+def test_a_service_without_standard_streams_starts_and_begins_anew() -> None:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="trace-svc-") as fresh:
+        # The account of the database passes through.
+        os.chmod(fresh, 0o755)
+        folder = Path(fresh) / "data"
+        env = environment(folder, SVC_HTTP_BIND=f"127.0.0.1:{port}", SVC_INGEST_OTLP_TRANSPORT="HTTP")
+        process = subprocess.Popen(["sh", "-c", f"exec {TRACE_SVC} serve 0<&- 1>&- 2>&-"], env=env)
+
+        def answers() -> bool:
+            assert process.poll() is None
+            with suppress(httpx2.TransportError):
+                report = httpx2.get(f"http://127.0.0.1:{port}/actuator/health", timeout=60, **PLAIN)
+                return report.status_code == 200
+            return False
+
+        try:
+            until(answers, 120)
+            assert "ready again after" in restarted(env).stdout
+            assert {os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)} == {os.devnull}
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait(10)
+            stop_postgres(folder)
 
 
 def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> None:
