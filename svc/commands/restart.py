@@ -11,6 +11,7 @@ import os
 import signal
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx2
 import trio
@@ -97,8 +98,9 @@ def _has_ended(process: Path) -> bool:
 
 
 def _process(settings: Settings) -> Path:
-    url = httpx2.URL(own_url(settings))
-    process = None if url.port is None else serving_process(url.port)
+    url = own_url(settings)
+    port = urlsplit(url).port
+    process = None if port is None else serving_process(port)
     if process is None:
         raise OperatorError(
             f"no service at {url} is to be seen from here: `trace-svc serve` starts one; another account's"

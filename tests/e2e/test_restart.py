@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -183,6 +184,18 @@ def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None
 
         until(made_way_twice, 120)
         assert service.process.poll() is None
+
+
+def test_the_port_that_a_scheme_has_by_itself_is_a_port_as_any_other() -> None:
+    # An address of this machine that nobody else uses.
+    address = f"127.{os.getpid() % 250 + 1}.88.1"
+    try:
+        with socket.create_server((address, 80)):
+            pass
+    except PermissionError:
+        pytest.skip("this account may not listen on port 80")
+    with running(SVC_HTTP_BIND=f"{address}:80") as service:
+        assert "ready again after" in service.command("restart", timeout_s=180)
 
 
 def test_a_service_without_standard_streams_starts_and_begins_anew() -> None:
