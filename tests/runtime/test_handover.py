@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 
 import pytest
 
-from svc.front.server.listening import bound
+from svc.front.server.listening import AddressTaken, bound
 from svc.runtime.handover import Inherited, Successor
 
 
@@ -42,6 +43,21 @@ def test_a_listener_takes_the_socket_of_its_port_once_and_what_is_left_is_closed
     inherited.close()
     assert other.fileno() == -1
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize(("host", "wide"), [("127.0.0.1", "0.0.0.0"), ("localhost", "::"), ("::1", "::")])
+def test_a_socket_that_others_reach_is_not_taken_for_a_setting_that_says_they_do_not(
+    host: str, wide: str
+) -> None:
+    family = socket.AF_INET6 if ":" in wide else socket.AF_INET
+    sock = socket.create_server((wide, 0), family=family)
+    port = sock.getsockname()[1]
+    with pytest.raises(AddressTaken, match=f"listens on {re.escape(wide)}, and SVC_HTTP_BIND is {host}"):
+        bound(host, port, "SVC_HTTP_BIND", sock)
+    assert sock.fileno() == -1
+    # What the setting names may be narrower than it says.
+    with socket.create_server(("127.0.0.1", 0)) as narrow:
+        assert bound("0.0.0.0", narrow.getsockname()[1], "SVC_HTTP_BIND", narrow) is narrow
 
 
 def test_a_socket_that_is_held_for_a_successor_does_not_begin_to_block() -> None:

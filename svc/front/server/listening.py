@@ -30,9 +30,18 @@ class AddressTaken(OperatorError):
 def bound(host: str, port: int, variable: str, handed_over: socket.socket | None = None) -> socket.socket:
     """A socket on this address, which `variable` sets: one that was handed over, else a new one.
 
-    Raises `AddressTaken`.
+    Raises `AddressTaken`, also of one that others reach while the setting says that they do not: sign-ups and
+    what may be asked of this machine depend on that.
     """
     if handed_over is not None:
+        wide_host = handed_over.getsockname()[0]
+        if _is_loopback(host) and not _is_loopback(wide_host):
+            handed_over.close()
+            raise AddressTaken(
+                f"the socket that was handed over for port {port} listens on {wide_host}, and {variable} is"
+                f" {host}, which no other machine reaches. Set {variable} to the address of the socket, or"
+                f" have it listen on {host}"
+            )
         return handed_over
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -49,6 +58,10 @@ def bound(host: str, port: int, variable: str, handed_over: socket.socket | None
         sock.close()
         raise address_refused(error, host, port, variable) from None
     return sock
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def address_refused(error: OSError, host: str, port: int, variable: str) -> AddressTaken:
