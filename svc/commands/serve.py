@@ -63,9 +63,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     elsewhere = other_folder(settings)
     if elsewhere is not None:
         raise OperatorError(f"{elsewhere}. Stop it first, or give this one another --port")
-    # Where nobody listens for it, it would end the process, and the successor reads code for a second first:
-    # what is ignored stays ignored across `exec`.
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    # Where nobody listens for them they would end the process, and a successor first reads code for a second:
+    # what is ignored stays ignored across `exec`. Without anything to read anew, a hang-up is the terminal's.
+    reads_anew = settings.prices_file is not None or settings.does_tls
+    for number in (signal.SIGUSR2, *([signal.SIGHUP] if reads_anew else [])):
+        signal.signal(number, signal.SIG_IGN)
     successor = Successor()
     async with trio.open_nursery() as nursery:
         ready: Ready | None = await nursery.start(partial(serve, settings, successor=successor))

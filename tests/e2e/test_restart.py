@@ -242,6 +242,22 @@ def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> N
         assert f"process {service.process.pid} ended in place of beginning anew" in said
 
 
+def test_prices_that_change_while_it_begins_anew_do_not_end_it(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text(PRICES.format(rate=1))
+    settings = {"SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_PRICES_FILE": str(prices)}
+    with running(**settings) as service:
+        service.process.send_signal(signal.SIGUSR2)
+        until(lambda: "event=stopped" in service.log.read_text(), 120)
+
+        def is_up_again() -> bool:
+            assert service.process.poll() is None
+            service.process.send_signal(signal.SIGHUP)
+            return service.log.read_text().count("embedded server up") == 2
+
+        until(is_up_again, 120)
+
+
 def test_there_is_nothing_to_restart_where_no_service_runs(tmp_path: Path) -> None:
     env = {**os.environ, "SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_DATA_DIR": str(tmp_path)}
     done = subprocess.run(
