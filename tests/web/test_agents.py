@@ -232,7 +232,7 @@ async def test_admins_choose_models_and_budgets_and_everybody_sees_what_ran(
     assert (await owner.post(CASE + "/agent", {})).status == 303
     viewer = await invited(here, owner, "viewer@example.org", "viewer")
     seen_by = said((await viewer.get(settings)).text)
-    assert "Investigating cases" in seen_by
+    assert "investigating cases" in seen_by
     assert "waits for its turn" in seen_by
     assert "Admins and owners change these" in seen_by
 

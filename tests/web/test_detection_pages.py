@@ -131,11 +131,11 @@ async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged
     assert "unavailable: needs the encoder service" in page.text
     one = await owner.get(BASE + "/detectors/tool_error")
     assert "1 alarm" in heading(one)
-    assert "times its bar" in one.text
+    assert "times its threshold" in one.text
     assert "nothing unusual" in one.text
     assert "false alarms a month" in one.text
     quiet = await owner.get(BASE + "/detectors/tool_error?state=quiet")
-    assert "times its bar" not in quiet.text
+    assert "times its threshold" not in quiet.text
     test = await owner.post(BASE + "/detectors/tool_error/backtest", {"rise": "2"})
     assert re.search(r"It would have fired \d times? in 28 days", test.text)
     assert "Its traces" in test.text
