@@ -133,7 +133,7 @@ async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged
     assert "1 alarm" in heading(one)
     assert "times its threshold" in one.text
     assert "nothing unusual" in one.text
-    assert "false alarms a month" in one.text
+    assert "Expected false alarms over everything it watches" in one.text
     quiet = await owner.get(BASE + "/detectors/tool_error?state=quiet")
     assert "times its threshold" not in quiet.text
     test = await owner.post(BASE + "/detectors/tool_error/backtest", {"rise": "2"})
