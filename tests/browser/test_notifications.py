@@ -44,7 +44,7 @@ def test_channels_and_rules_are_added_tested_muted_and_removed(told: Opened, rec
     with told.page() as page:
         check_everywhere(page, told.url(HERE))
         page.set_viewport_size({"width": 1280, "height": 900})
-        page.get_by_role("heading", level=1, name="Nobody is told yet").wait_for()
+        page.get_by_role("heading", level=1, name="Nobody is notified yet").wait_for()
         form = fold(page, "Webhook")
         form.get_by_label("Name").fill("on call")
         form.get_by_label("Address").fill(receiver.url)
@@ -73,7 +73,7 @@ def test_channels_and_rules_are_added_tested_muted_and_removed(told: Opened, rec
         # What goes is named before it goes.
         page.get_by_text("Remove", exact=True).last.click()
         page.get_by_role("button", name="Remove A case opens and its unsent messages").click()
-        page.get_by_role("heading", level=1, name="Nobody is told yet").wait_for()
+        page.get_by_role("heading", level=1, name="Nobody is notified yet").wait_for()
         page.get_by_text("Remove", exact=True).first.click()
         page.get_by_role("button", name="Remove on call and its queued messages").click()
         page.get_by_role("heading", level=2, name="No channel yet").wait_for()

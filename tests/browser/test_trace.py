@@ -342,7 +342,7 @@ def test_a_trace_can_be_read_without_scripts(told: Opened) -> None:
         page.get_by_role("link", name="Show more").click()
         page.get_by_text("Your order arrives on").first.wait_for()
         page.get_by_role("link", name="Compare with a healthy trace").click()
-        page.get_by_text("They part at").wait_for()
+        page.get_by_text("First difference:").wait_for()
 
 
 def test_what_a_trace_loads_fits_its_budget(told: Opened) -> None:
