@@ -97,9 +97,9 @@ def test_four_weeks_end_in_the_three_planted_cases_with_reports_that_name_their_
     # The tool fails in a new way, which is told beside it, in its case.
     titles = sorted(one["title"] for one in house.tool("list_findings")["findings"])
     assert [title.partition(":")[0] for title in titles] == [
+        "Secret leaked by `support`",
         "`lookup_order` fails in a new way",
         "`lookup_order` is failing more often",
-        "Secret leaked by `support`",
         "`ticket-summary` is slower",
     ]
 

@@ -23,6 +23,8 @@ from tests.e2e.hostile import EXPORT
 from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, stop_postgres, until
 
 SPANS = 5
+#: grpc gives a connection up that is not greeted within 20 s; a start on a busy machine may take longer.
+PATIENCE = ("grpc.min_reconnect_backoff_ms", 120_000)
 
 
 class Senders:
@@ -95,7 +97,8 @@ class Senders:
 
     def _over_grpc(self, template: Any) -> None:
         metadata = (("authorization", f"Bearer {self._service.write_key}"),)
-        with grpc.insecure_channel(f"127.0.0.1:{self._service.grpc_port}") as channel:
+        address, options = f"127.0.0.1:{self._service.grpc_port}", [PATIENCE]
+        with grpc.insecure_channel(address, options) as channel:
             export = channel.unary_unary(EXPORT)
             while not self._over.is_set():
                 try:
