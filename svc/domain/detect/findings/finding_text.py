@@ -208,7 +208,7 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
         since_birth = _FROM_THE_START.get(bucket.measure, "has failed")
         title = f"`{name}` {since_birth} from the start: {percent(new.rate)} of {units}"
         basis = (
-            f"{count(new.failures)} of {count(new.units)} {units}, surely more than {percent(TOLERATED)}. "
+            f"{count(new.failures)} of {count(new.units)} {units}; surely more than {percent(TOLERATED)}. "
             f"First seen {moment(change.onset.median)}; there is no earlier traffic to compare with."
         )
         return title, basis, severity.of_rate(0, new.rate, reach), "rate", new.rate, None, figures
