@@ -113,7 +113,8 @@ def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
         if _boxed(span):
             boxes.setdefault(_key(span), Box(_key(span), span_id=span.span_id))
     lines: dict[tuple[BoxKey, BoxKey], CallLine] = {}
-    siblings: dict[bytes | None, list[GraphSpan]] = defaultdict(list)
+    # Of the calls of each owner so far, the last end.
+    busy_until: dict[bytes | None, int] = {}
     givers = _handoffs(ordered, owners)
     for span in ordered:
         owner = owners[span.span_id]
@@ -132,8 +133,9 @@ def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
         line.calls += 1
         line.failed += span.failed
         line.handoff = line.handoff or origin is not None
-        line.parallel = line.parallel or any(_beside(span, sibling) for sibling in siblings[owner])
-        siblings[owner].append(span)
+        end = span.start if span.end is None else span.end
+        line.parallel = line.parallel or span.start < min(end, busy_until.get(owner, span.start))
+        busy_until[owner] = max(end, busy_until.get(owner, end))
     _share_time(ordered, owners, keys, boxes)
     return _laid_out(boxes, lines)
 
@@ -192,10 +194,6 @@ def _handoffs(spans: Sequence[GraphSpan], owners: Mapping[bytes, bytes | None]) 
     return receiving
 
 
-def _beside(span: GraphSpan, earlier: GraphSpan) -> bool:
-    return earlier.end is not None and earlier.end > span.start and (span.end or span.start) > span.start
-
-
 def _share_time(
     spans: Sequence[GraphSpan],
     owners: Mapping[bytes, bytes | None],
@@ -208,15 +206,18 @@ def _share_time(
         if span.end is not None and span.end > span.start and (_boxed(span) or owners[span.span_id] is None):
             events += [(span.start, 1, span.span_id), (span.end, 0, span.span_id)]
     children: dict[bytes, int] = defaultdict(int)
-    # Boxed spans at work; those of them that wait for none of their own; and what no box holds.
+    # Boxed spans at work, and what no box holds.
     at_work: set[bytes] = set()
-    deepest: set[bytes] = set()
     unboxed_ids: set[bytes] = set()
+    # What one of the deepest spans has got so far, and how much that was when each of them became one: to
+    # add to every one of them at every event took minutes for 20,000 calls side by side (November 2026).
+    share = 0.0
+    deepest: dict[bytes, float] = {}
     until = 0
     for moment, begins, span_id in sorted(events):
-        for leaf in deepest:
-            boxes[keys[leaf]].time += (moment - until) / len(deepest)
-        if unboxed_ids and not deepest:
+        if deepest:
+            share += (moment - until) / len(deepest)
+        elif unboxed_ids:
             boxes[START].time += moment - until
         until = moment
         if span_id not in keys:
@@ -228,9 +229,9 @@ def _share_time(
             children[owner] += 1 if begins else -1
         for affected_id in (span_id, owner):
             if affected_id in at_work and not children[affected_id]:
-                deepest.add(affected_id)
-            elif affected_id is not None:
-                deepest.discard(affected_id)
+                deepest.setdefault(affected_id, share)
+            elif affected_id in deepest:
+                boxes[keys[affected_id]].time += share - deepest.pop(affected_id)
 
 
 def _laid_out(boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], CallLine]) -> AgentGraph:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +103,21 @@ def test_time_is_a_steps_own_and_parallel_steps_share_it() -> None:
         ("support", "search"): (1, False, False),
         ("support", "fetch"): (1, False, True),
     }
+
+
+@pytest.mark.parametrize("step_us", [0, 10])
+def test_a_graph_costs_what_its_spans_cost(step_us: int) -> None:
+    # Side by side, or one after the other; each beside each other one would be minutes of processor time.
+    calls = [
+        GraphSpan(number.to_bytes(4, "big"), b"r", "tool", "t", start, start + 5, False, 0, None)
+        for number in range(20_000)
+        for start in [number * step_us]
+    ]
+    began_s = time.thread_time()
+    graph = agent_graph([GraphSpan(b"r", None, "agent", "a", 0, 200_000, False, 0, None), *calls])
+    assert time.thread_time() - began_s < 5
+    assert sum(box.calls for box in graph.boxes) == 20_001
+    assert graph.time == pytest.approx(200_000)
 
 
 def test_a_handover_leads_from_the_giving_agent_to_the_next_one() -> None:
