@@ -6,7 +6,6 @@ up the doors nor outlive a stop.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ import trio
 from protocol.operator import OperatorError
 from svc.config.table import Settings
 from svc.domain.disk_budget import LEAST_WALS
-from svc.runtime.child import program
+from svc.runtime.child import fault_of, program
 from svc.store.postgres.database import Database
 from svc.store.retention.disk_use import PostgresDiskStore
 
@@ -52,22 +51,7 @@ async def back_up(folder: Path, keep: int, *, physical: bool = False) -> str | N
 async def _run(*words: str) -> str | None:
     command = program("svc", *words)
     try:
-        with trio.fail_after(BACKUP_TIMEOUT_S):
-            process = await trio.run_process(
-                command.words,
-                cwd=command.cwd,
-                stdin=subprocess.DEVNULL,
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-            )
+        fault = await fault_of(command.words, timeout_s=BACKUP_TIMEOUT_S, cwd=command.cwd)
     except trio.TooSlowError:
         return f"it did not end within {BACKUP_TIMEOUT_S / 3600:.0f} hours"
-    except OSError as error:
-        return f"it could not be started: {error.strerror}"
-    if process.returncode == 0:
-        return None
-    errors = process.stderr.decode(errors="replace").strip().splitlines()
-    return (errors[-1].removeprefix("trace-svc: ") if errors else f"exit status {process.returncode}")[
-        :_FAULT_CHARS
-    ]
+    return fault and fault[:_FAULT_CHARS]

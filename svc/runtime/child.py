@@ -52,6 +52,36 @@ def own_command() -> list[str]:
     return [sys.executable, *sys.orig_argv[1:]]
 
 
+async def fault_of(
+    words: Sequence[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> str | None:
+    """Run one of our commands to its end: what went wrong, in its own last words. None: nothing.
+
+    Raises `trio.TooSlowError` after `timeout_s`, when it has been ended.
+    """
+    try:
+        with trio.fail_after(timeout_s):
+            process = await trio.run_process(
+                list(words),
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+            )
+    except OSError as error:
+        return f"it could not be started: {error.strerror}"
+    if process.returncode == 0:
+        return None
+    lines = process.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("trace-svc: ") if lines else f"exit status {process.returncode}"
+
+
 @asynccontextmanager
 async def child(
     module: str, *arguments: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None

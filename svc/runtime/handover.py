@@ -15,7 +15,6 @@ import fcntl
 import logging
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ from typing import Final, NoReturn, Self
 import attrs
 import trio
 
-from svc.runtime.child import own_command
+from svc.runtime.child import fault_of, own_command
 
 log = logging.getLogger(__name__)
 
@@ -108,21 +107,6 @@ async def rehearse(
 ) -> str | None:
     """Why this command of a service would not start: what it says under `--check`. None: it would."""
     try:
-        with trio.fail_after(REHEARSAL_S):
-            rehearsal = await trio.run_process(
-                [*command, "--check"],
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-            )
+        return await fault_of([*command, "--check"], timeout_s=REHEARSAL_S, env=env, cwd=cwd)
     except trio.TooSlowError:
         return f"it did not read its settings within {REHEARSAL_S:.0f} s"
-    except OSError as error:
-        return f"it could not be started: {error.strerror}"
-    if rehearsal.returncode == 0:
-        return None
-    lines = rehearsal.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("trace-svc: ") if lines else f"exit status {rehearsal.returncode}"

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 import svc
-from svc.runtime.child import child, program
+from svc.runtime.child import child, fault_of, program
 from tests.service import until
 
 #: A child that answers a line, then keeps the processor to itself for ever.
@@ -153,3 +153,26 @@ def test_what_breaks_under_an_orphan_is_one_line_and_a_bug_is_a_traceback(when: 
         assert said == "ended with the process that started it (RuntimeError)\n"
     else:
         assert said.endswith("RuntimeError: it broke\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("pass", None),
+        ("import sys; print('warning', file=sys.stderr)", None),
+        ("import sys; sys.exit('before\\ntrace-svc: the disk is full')", "the disk is full"),
+        ("import sys; sys.exit(3)", "exit status 3"),
+    ],
+)
+async def test_a_command_that_failed_says_why_in_its_last_words(code: str, fault: str | None) -> None:
+    assert await fault_of([sys.executable, "-c", code], timeout_s=60) == fault
+
+
+async def test_a_command_that_cannot_be_started_says_so(tmp_path: Path) -> None:
+    fault = await fault_of([str(tmp_path / "nothing")], timeout_s=60)
+    assert fault == "it could not be started: No such file or directory"
+
+
+async def test_a_command_that_does_not_end_is_ended() -> None:
+    with pytest.raises(trio.TooSlowError):
+        await fault_of([sys.executable, "-c", "import signal; signal.pause()"], timeout_s=0.5)
