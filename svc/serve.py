@@ -97,10 +97,14 @@ async def serve(
 
 
 def check(settings: Settings) -> None:
-    """What a start reads before it begins anything. Raises `OperatorError` as it would."""
-    price_book(settings.prices_file)
-    open_tls(settings)
+    """Raise `OperatorError` where a start would, for what it reads before it begins anything."""
+    _read_files(settings)
+
+
+def _read_files(settings: Settings) -> tuple[PriceBook, Tls | None]:
+    prices, tls = price_book(settings.prices_file), open_tls(settings)
     check_spool_folder(settings)
+    return prices, tls
 
 
 async def _give_up(starting: trio.CancelScope, stop: trio.Event, opening: trio.Event) -> None:
@@ -116,9 +120,7 @@ async def _live(
     task_status: trio.TaskStatus[Ready | None],
     successor: Successor | None,
 ) -> None:
-    prices = price_book(settings.prices_file)
-    tls = open_tls(settings)
-    check_spool_folder(settings)
+    prices, tls = _read_files(settings)
     raise_file_limit()
     quiet_capacity_errors()
     with _open_front(settings, tls) as front:

@@ -22,7 +22,7 @@ from svc.commands.own_service import asking, other_folder, own_url
 from svc.config.table import Settings
 from svc.domain.quantities import duration
 from svc.runtime.handover import rehearse
-from svc.wiring.neighbour import serving_process
+from svc.wiring.neighbour import environment_of, serving_process, words_of
 
 #: A drain of 25 s, then the start, which may wait for its database.
 TIMEOUT_S: Final = 120.0
@@ -111,10 +111,8 @@ def _process(settings: Settings) -> Path:
 
 async def _rehearse(process: Path) -> None:
     """Raise `OperatorError` where the command of the service would not start now."""
-    words = os.fsdecode((process / "cmdline").read_bytes()).rstrip("\0").split("\0")
-    pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
-    env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    fault = await rehearse(words, env=env, cwd=os.readlink(process / "cwd"))
+    cwd = os.readlink(process / "cwd")
+    fault = await rehearse(words_of(process), env=environment_of(process), cwd=cwd)
     if fault is not None:
         raise OperatorError(f"the service stays as it is, for it would not start again: {fault}")
 

@@ -20,7 +20,7 @@ def serving_process(port: int) -> Path | None:
     for process in holding_processes(port):
         # It may end meanwhile.
         with suppress(OSError):
-            words = _words(process)
+            words = words_of(process)
             ours = any("trace-svc" in word or word.startswith("svc") for word in words)
             if "serve" in words and ours:
                 return process
@@ -33,9 +33,8 @@ def served_folder(port: int) -> Path | None:
     if process is None:
         return None
     with suppress(OSError, OperatorError):
-        words = _words(process)
-        pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
-        env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        words = words_of(process)
+        env = environment_of(process)
         for word, value in zip(words, [*words[1:], ""], strict=True):
             if word.startswith("--data-dir"):
                 env["SVC_DATA_DIR"] = word.partition("=")[2] or value
@@ -43,5 +42,16 @@ def served_folder(port: int) -> Path | None:
     return None
 
 
-def _words(process: Path) -> list[str]:
-    return os.fsdecode((process / "cmdline").read_bytes()).split("\0")
+def words_of(process: Path) -> list[str]:
+    """The command of a process. Raises `OSError` where it has ended, or is closed to us."""
+    return _strings(process / "cmdline")
+
+
+def environment_of(process: Path) -> dict[str, str]:
+    """The variables that a process was started with. Raises `OSError` likewise."""
+    return dict(pair.split("=", 1) for pair in _strings(process / "environ") if "=" in pair)
+
+
+def _strings(file: Path) -> list[str]:
+    # Each ends with a zero byte.
+    return os.fsdecode(file.read_bytes()).split("\0")[:-1]
