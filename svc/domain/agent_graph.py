@@ -101,6 +101,10 @@ class AgentGraph:
         """The time of all boxes."""
         return sum(box.time for box in self.boxes)
 
+    def share(self, box: Box) -> float:
+        """The part of the time that is a box's own."""
+        return box.time / self.time if self.time else 0.0
+
 
 def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
     """The graph of a trace."""

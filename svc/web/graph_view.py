@@ -52,10 +52,6 @@ class GraphView:
         """The part of the plane that holds the drawing."""
         return f"{-MARGIN} {-MARGIN} {self.graph.width + 2 * MARGIN} {self.graph.height + 2 * MARGIN}"
 
-    def share(self, box: Box) -> float:
-        """The part of the time that is a box's own."""
-        return box.time / self.graph.time if self.graph.time else 0.0
-
 
 def graph_view(graph: AgentGraph, *, truncated: bool) -> GraphView:
     """The view of a graph."""
@@ -63,7 +59,7 @@ def graph_view(graph: AgentGraph, *, truncated: bool) -> GraphView:
     most = max((line.calls for line in graph.lines), default=1)
     lines = [_drawn(line, boxes[line.caller], boxes[line.callee], most) for line in graph.lines]
     rows = [
-        GraphRow(box, _callers(graph, box), box.time / graph.time if graph.time else 0.0)
+        GraphRow(box, _callers(graph, box), graph.share(box))
         for box in sorted(graph.boxes, key=lambda box: (-box.time, box.key))
         if box.key != START or box.time or box.model_calls
     ]

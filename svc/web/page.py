@@ -68,6 +68,11 @@ class Visit:
         """What the caller is in the project, or in the organization where the path names no project."""
         return self.call.role
 
+    def number(self, name: str) -> int:
+        """A number of the address, such as that of the first row; 0 where it is none."""
+        text = self.query.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 7 else 0
+
     def has(self, etag: str) -> bool:
         """Whether the browser has the document that bears this tag."""
         return etag in self.call.headers.get("if-none-match", "")

@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.agent_graph import GraphSpan
+from svc.store.aggregates.models import TOKENS
 from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead
 
@@ -27,9 +28,7 @@ class TraceGraphReads:
             "select span_id, parent_span_id, kind, name,"
             " (extract(epoch from started_at - $3) * 1000000)::bigint,"
             " (extract(epoch from ended_at - $3) * 1000000)::bigint, status = 'error',"
-            " case when usage_repeats is null then coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"
-            " + coalesce(cache_read_tokens, 0) + coalesce(cache_write_tokens, 0)"
-            " + coalesce(reasoning_tokens, 0) else 0 end,"
+            f" case when usage_repeats is null then {TOKENS} else 0 end,"
             " case when usage_repeats is null then total_cost end from span"
             " where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
             " order by started_at, span_id limit $5",

@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.comparison import Outlined
+from svc.store.aggregates.models import TOKENS
 from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead
 from svc.store.reads.spans import SpanReads
@@ -110,9 +111,7 @@ class TraceKin:
             # Rows of one trace, by its days.
             "select span_id, parent_span_id, kind, name, status, error_type,"
             " (extract(epoch from ended_at - started_at) * 1000)::float8 as took_ms,"
-            " case when usage_repeats is null then coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"
-            " + coalesce(cache_read_tokens, 0) + coalesce(cache_write_tokens, 0)"
-            " + coalesce(reasoning_tokens, 0) else 0 end as tokens,"
+            f" case when usage_repeats is null then {TOKENS} else 0 end as tokens,"
             " case when usage_repeats is null then total_cost end as cost,"
             " case when payload_available then input_preview end as input_preview,"
             " case when payload_available then output_preview end as output_preview"

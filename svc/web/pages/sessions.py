@@ -70,7 +70,7 @@ async def session(visit: Visit) -> Html | Refusal:
     if session_row is None:
         return NOT_FOUND.saying("there is no such session in this project, or its term is over")
     traces = session_row["traces"]
-    first = min(_turn_number(visit.query.get("from", "")), max(len(traces) - 1, 0))
+    first = min(visit.number("from"), max(len(traces) - 1, 0))
     page = traces[first : first + TURNS]
     talk = SessionTalk(visit.means.history)
     talks = await talk.of(visit.project.id, [bytes.fromhex(trace["trace_id"]) for trace in page])
@@ -87,10 +87,6 @@ async def session(visit: Visit) -> Html | Refusal:
         "feedback": await of_session(visit, session_row["id"]),
     }
     return Html("pages/session", context, modules=MODULES)
-
-
-def _turn_number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 7 else 0
 
 
 def _turns_address(visit: Visit, session_id: str, first: int) -> str:

@@ -24,7 +24,7 @@ async def users(visit: Visit) -> Html:
     """The list."""
     period = DayRange.of({"range": DEFAULT, **visit.query}, visit.means.now())
     q, failing = visit.query.get("q", "").strip()[:_MOST_Q], visit.query.get("failing") == "yes"
-    order, first = _order(visit), _row_number(visit.query.get("from_row", ""))
+    order, first = _order(visit), visit.number("from_row")
     page = await UserReads(visit.means.history).page(
         *(visit.project.id, period.low, period.high),
         q=q,
@@ -62,10 +62,6 @@ def _order(visit: Visit) -> UserOrder:
         if order == name:
             return order
     raise Refused(BAD_REQUEST.saying(f"by is one of {', '.join(ORDERS)}"))
-
-
-def _row_number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 7 else 0
 
 
 def headline(page: UserPage, period: DayRange, q: str, *, failing: bool) -> str:
