@@ -350,7 +350,7 @@ class MemberStore:
         )
         if row is None:
             return None
-        return _member(row, (await in_projects(connection, self.org_id)).get(account_id, {}))
+        return _member(row, (await in_projects(connection, self.org_id, account_id)).get(account_id, {}))
 
     async def _owners(self, connection: Connection) -> int:
         # How many own the organization.

@@ -7,8 +7,8 @@ a project ends with the place in the organization: the schema sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final, Literal
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import attrs
@@ -39,29 +39,37 @@ class EndedAccess:
     project_ids: Collection[int]
 
 
-async def in_projects(connection: Connection, org_id: int) -> Mapping[UUID, ProjectRoles]:
-    """The roles in living projects, by account; whoever has none is not among them."""
-    rows = await connection.fetch(
-        "select r.account_id, p.slug, r.role from project_membership r"
-        " join project p on p.id = r.project_id and p.deleted_at is null where r.org_id = $1 order by p.id",
-        org_id,
+async def in_projects(
+    connection: Connection, org_id: int, account_id: UUID | None = None
+) -> Mapping[UUID, ProjectRoles]:
+    """The roles in living projects, by account, or those of one; whoever has none is not among them."""
+    return _by_holder(
+        await connection.fetch(
+            "select r.account_id as holder, p.slug, r.role from project_membership r"
+            " join project p on p.id = r.project_id and p.deleted_at is null"
+            " where r.org_id = $1 and ($2::uuid is null or r.account_id = $2) order by p.id",
+            org_id,
+            account_id,
+        )
     )
-    roles: dict[UUID, dict[str, ProjectRole]] = {}
-    for row in rows:
-        roles.setdefault(row["account_id"], {})[row["slug"]] = row["role"]
-    return roles
 
 
 async def invited_to(connection: Connection, org_id: int) -> Mapping[UUID, ProjectRoles]:
     """The roles in living projects that invitations promise, by invitation."""
-    rows = await connection.fetch(
-        "select i.invitation_id, p.slug, i.role from invitation_project i"
-        " join project p on p.id = i.project_id and p.deleted_at is null where i.org_id = $1 order by p.id",
-        org_id,
+    return _by_holder(
+        await connection.fetch(
+            "select i.invitation_id as holder, p.slug, i.role from invitation_project i"
+            " join project p on p.id = i.project_id and p.deleted_at is null"
+            " where i.org_id = $1 order by p.id",
+            org_id,
+        )
     )
+
+
+def _by_holder(rows: Iterable[Any]) -> Mapping[UUID, ProjectRoles]:
     roles: dict[UUID, dict[str, ProjectRole]] = {}
     for row in rows:
-        roles.setdefault(row["invitation_id"], {})[row["slug"]] = row["role"]
+        roles.setdefault(row["holder"], {})[row["slug"]] = row["role"]
     return roles
 
 
