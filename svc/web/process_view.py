@@ -37,9 +37,9 @@ class IngestLight:
         """In words."""
         if not self.well:
             return "ingest is held up"
-        outcome = "all taken" if not self.refused else f"{words.counted(self.refused, 'request')} refused"
+        refused = f", {words.counted(self.refused, 'request')} refused" if self.refused else ""
         buried = f" · {words.counted(self.dead_lettered, 'dead letter')}" if self.dead_lettered else ""
-        return f"{words.compact(self.spans_per_s)} spans/s, {outcome}{buried}"
+        return f"{words.compact(self.spans_per_s)} spans/s{refused}{buried}"
 
 
 @attrs.define(eq=False)

@@ -45,7 +45,7 @@ async def test_one_press_is_followed_to_its_report_beside_the_rules(here: Replic
     page = await owner.get(CASE)
     assert "Investigate with an agent" in page.text
     assert (await owner.post(CASE + "/agent", {})).status == 303
-    assert "An agent is queued" in said((await owner.get(CASE)).text)
+    assert "An agent has been queued" in said((await owner.get(CASE)).text)
     run = await claimed(store)
     await PostgresRunStore(store).progress(
         run, USED, [{"seq": 1, "at": now().isoformat(), "kind": "tool", "name": "get_span"}]

@@ -295,7 +295,7 @@ def test_each_part_of_health_tells_its_trouble() -> None:
 
     assert said()["Time until visible"] == (
         "warn",
-        "Half of the batches could be asked for within 250 ms of their acknowledgement, nineteen of twenty"
+        "Half of the batches were visible within 250 ms of their acknowledgement, 95 %"
         " after more than a minute.",
     )
     assert said(bytes=1 << 27)["Spool"][0] == "warn"
