@@ -17,5 +17,5 @@ runs in is `serving`; `process` starts it.
    joins them; `cases.case_findings` opens the case, and alerts hear of it in the same transaction.
 9. `analyst` has `rca.cohorts` read the traces before and since; `svc.domain.rca.report` says what may be the
    cause, `rca.reports` keeps it.
-10. `cases.cases` reads a case with its findings and the report on top; `svc.web.pages.triage` shows it.
+10. `cases.cases` reads a case with its findings and the report on top; `svc.web.cases.triage` shows it.
 """

@@ -1,7 +1,7 @@
 """The OAuth doors for applications: who we are, registration, tokens, revocation.
 
 Called by the application's table where `SVC_MCP_OAUTH` is on. People are asked on a page of their own
-(`svc.web.pages.authorize`). Answers are as RFC 8414, RFC 9728, RFC 7591, RFC 6749 and RFC 7009 have them,
+(`svc.web.account.authorize`). Answers are as RFC 8414, RFC 9728, RFC 7591, RFC 6749 and RFC 7009 have them,
 outside of the envelope. No cookie is read here, so the pages of anybody may call: applications run in
 browsers too.
 

@@ -24,8 +24,8 @@ from svc.front.metrics import Metrics
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.runtime.child import program
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.web.assets import Assets
-from svc.web.process_view import (
+from svc.web.shell.assets import Assets
+from svc.web.shell.process_view import (
     Demo,
     DemoState,
     IngestLight,
@@ -35,8 +35,8 @@ from svc.web.process_view import (
     SignOnState,
     UntilVisible,
 )
-from svc.web.render import Renderer
-from svc.web.site import Site
+from svc.web.shell.render import Renderer
+from svc.web.shell.site import Site
 from svc.web.table import PAGES
 from svc.wiring.people import sso_redirect_uri
 from svc.wiring.spools import bring_home

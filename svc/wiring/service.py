@@ -69,8 +69,8 @@ from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.exporters import ExporterStore
 from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
-from svc.web.process_view import OwnerLink
-from svc.web.site import Site
+from svc.web.shell.process_view import OwnerLink
+from svc.web.shell.site import Site
 from svc.wiring.agents import Loop, agent_loops, launcher_state, run_requests
 from svc.wiring.alerts import alert_loops, own_checks
 from svc.wiring.attempts import shared_attempts

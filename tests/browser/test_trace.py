@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from svc.web.filters import quoted
-from svc.web.trace_list import COLUMNS
+from svc.web.shell.filters import quoted
+from svc.web.traces.trace_list import COLUMNS
 from tests.browser.conftest import BASE, Opened
 from tests.browser.test_budgets import SEEN
 from tests.browser.test_pages import check, check_everywhere, settle

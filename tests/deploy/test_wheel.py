@@ -63,6 +63,6 @@ def test_the_wheel_holds_every_file_of_the_packages_and_one_that_is_left_out_is_
     tree = copied(tmp_path / "tree")
     assert lacking(tree, tmp_path / "dist") == set()
     # Of a kind that no line of pyproject.toml names.
-    planted = tree / "svc" / "web" / "templates" / "pages" / "planted.txt"
+    planted = tree / "svc" / "web" / "cases" / "planted.txt"
     planted.write_text("read by a page")
-    assert lacking(tree, tmp_path / "again") == {"svc/web/templates/pages/planted.txt"}
+    assert lacking(tree, tmp_path / "again") == {"svc/web/cases/planted.txt"}

@@ -18,8 +18,8 @@ import httpx2
 import pytest
 
 from svc.config.checks import OWN_SEGMENTS
-from svc.web.assets import STATIC
-from svc.web.page import PROJECT
+from svc.web.shell.assets import STATIC
+from svc.web.shell.page import PROJECT
 from svc.web.table import PAGES
 from tests.browser.conftest import fill_four_weeks
 from tests.service import PLAIN, Service, copy_made, in_memory, once_in_a_run, running

@@ -28,10 +28,10 @@ from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import PostgresKeyStore, matches
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
-from svc.web.assets import Assets
-from svc.web.process_view import DemoState, IngestLight, OwnerLink, ProcessView, UntilVisible
-from svc.web.render import Renderer
-from svc.web.site import Site
+from svc.web.shell.assets import Assets
+from svc.web.shell.process_view import DemoState, IngestLight, OwnerLink, ProcessView, UntilVisible
+from svc.web.shell.render import Renderer
+from svc.web.shell.site import Site
 from svc.web.table import PAGES
 from svc.wiring import people
 

@@ -20,7 +20,7 @@ from svc.domain.oauth import SCOPE
 from svc.front.mcp.endpoint import Mcp
 from svc.store.accounts import oauth as oauth_store
 from svc.store.postgres.database import Database
-from svc.web.pages import authorize
+from svc.web.account import authorize
 from tests.front.mcp.test_protocol import messages
 from tests.front.mcp.test_tokens import asked, endpoint
 from tests.front.people import PASSWORD, PROJECT, Replica, replica

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from svc.web.assets import STATIC
-from svc.web.render import TEMPLATES
+from svc.web.shell.assets import STATIC
+from svc.web.shell.render import ROOMS
 
-PYTHON = sorted(Path(TEMPLATES).parent.rglob("*.py"))
-HTML = sorted(TEMPLATES.rglob("*.html"))
+PYTHON = sorted(ROOMS.rglob("*.py"))
+HTML = sorted(ROOMS.rglob("*.html"))
 MODULES = sorted(STATIC.glob("*.js"))
 
 BANNED_IN_TEMPLATES = {
@@ -44,7 +44,7 @@ _BY_HAND = re.compile(r"\{[^{}]*:[,+]?(?:\.\d+)?[fgeEG%]\}|\.toFixed\(|\.toPreci
 
 
 def test_no_text_writes_a_number_by_hand() -> None:
-    svc = Path(TEMPLATES).parents[1]
+    svc = ROOMS.parent
     texts = [path for room in TEXTS for path in (svc / room).rglob("*.py") if path.name not in PLACES]
     by_hand = [path.name for path in texts if _BY_HAND.search(path.read_text(encoding="utf-8"))]
     # Of modules the one that owns the numbers, and the one that writes widths in percent of a row.

@@ -12,9 +12,9 @@ import pytest
 from svc.runtime.clock import now
 from svc.store.detection.counting.charts import ChartStep
 from svc.store.postgres.database import Database
-from svc.web import case_text
-from svc.web.case_text import ToldReport, legible
-from svc.web.charts import ChartFrame, chart, small_line
+from svc.web.cases import case_text
+from svc.web.cases.case_text import ToldReport, legible
+from svc.web.shell.charts import ChartFrame, chart, small_line
 from tests.conftest import filled_once
 from tests.detecting.filled import SECRET, fill
 from tests.front.people import PASSWORD, Replica, replica

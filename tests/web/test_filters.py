@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.refusals import Refused
-from svc.web.filters import FIELDS, Filters, Token, quoted, read_filters
-from svc.web.ranges import PRESETS, TimeRange, bar_width
+from svc.web.shell.filters import FIELDS, Filters, Token, quoted, read_filters
+from svc.web.shell.ranges import PRESETS, TimeRange, bar_width
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from svc.web.assets import STATIC
+from svc.web.shell.assets import STATIC
 
 TOKENS = {
     name: (light, dark)

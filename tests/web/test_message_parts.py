@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from svc.domain.comparison import Outlined, compared, first_difference, largest_differences
-from svc.web.message_parts import INLINE_CHARS, PART_CHARS, Room, messages, part_at, steps
-from svc.web.word_diff import MOST_WORDS, word_diff
+from svc.web.traces.message_parts import INLINE_CHARS, PART_CHARS, Room, messages, part_at, steps
+from svc.web.traces.word_diff import MOST_WORDS, word_diff
 
 
 def said(role: str, *parts: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from svc.web import words
+from svc.web.shell import words
 from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from svc.domain.pricing import PriceBook
 from svc.runtime.clock import now
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.web.health_text import told
-from svc.web.process_view import SignOnState, UntilVisible
+from svc.web.settings.health_text import told
+from svc.web.shell.process_view import SignOnState, UntilVisible
 from tests.cost import while_dear
 from tests.front.people import HEALTHY, NoProcess, Replica, process_view, replica
 from tests.store.detection.detecting import opened, seen

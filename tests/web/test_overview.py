@@ -18,10 +18,10 @@ from svc.domain.quantities import count, percent
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import PostgresTraceStore
-from svc.web.charts import round_up
-from svc.web.overview_charts import HEIGHT, TOPS, ChartHead, ChartMaker, ChartSeries
-from svc.web.overview_period import MOST_DAYS, DayRange
-from svc.web.overview_reads import CallSums, together
+from svc.web.overview.overview_charts import HEIGHT, TOPS, ChartHead, ChartMaker, ChartSeries
+from svc.web.overview.overview_period import MOST_DAYS, DayRange
+from svc.web.overview.overview_reads import CallSums, together
+from svc.web.shell.charts import round_up
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Visitor

@@ -15,8 +15,8 @@ from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
 from svc.store.spans.traces import PostgresTraceStore
-from svc.web.process_view import OwnerLink
-from svc.web.render import POLICY
+from svc.web.shell.process_view import OwnerLink
+from svc.web.shell.render import POLICY
 from tests.front.people import ORG, PASSWORD, Replica, process_view, replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.visitor import BASE, Seen, Visitor

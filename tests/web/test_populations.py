@@ -10,9 +10,9 @@ import pytest
 from protocol.rest.query import timestamp
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.web.filters import read_filters
-from svc.web.pages.populations import ComparedSets
-from svc.web.ranges import TimeRange
+from svc.web.overview.populations import ComparedSets
+from svc.web.shell.filters import read_filters
+from svc.web.shell.ranges import TimeRange
 from tests.web.test_attributes import shop
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Visitor

@@ -12,7 +12,7 @@ from protocol.refusals import BILL_TOO_WIDE
 from svc.front.api import bills as routes
 from svc.store.postgres.database import Database
 from svc.store.reads import bills
-from svc.web.pages import reconcile
+from svc.web.settings import reconcile
 from tests.front.people import PROJECT, Replica, replica
 from tests.web.test_pages import fill, heading
 from tests.web.visitor import BASE, Visitor

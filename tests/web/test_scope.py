@@ -6,7 +6,7 @@ import re
 from typing import Final, Literal
 
 from svc.store.postgres.database import Connection, Database
-from svc.web.page import PROJECT
+from svc.web.shell.page import PROJECT
 from svc.web.table import PAGES
 from tests.front.people import Replica
 from tests.store.detection.detecting import opened, seen

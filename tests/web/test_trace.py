@@ -17,7 +17,7 @@ from svc.runtime.clock import now
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import PostgresTraceStore
-from svc.web.aged_out import aged_out_text
+from svc.web.shell.aged_out import aged_out_text
 from tests.front.people import Replica, replica
 from tests.store.spans.test_writing import Clock, rows, store_of
 from tests.web.one_trace import HOSTILE, failing, hostile, many, strange, trace_id

@@ -18,9 +18,9 @@ from svc.runtime.clock import now
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
-from svc.web import words
-from svc.web.pages import traces as trace_pages
-from svc.web.render import Renderer
+from svc.web.shell import words
+from svc.web.shell.render import Renderer
+from svc.web.traces import traces as trace_pages
 from tests.cost import while_dear
 from tests.front.people import ORG, Replica
 from tests.web.test_pages import fill, heading

@@ -14,7 +14,7 @@ from svc.runtime.clock import now
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Connection, Database
-from svc.web import case_text
+from svc.web.cases import case_text
 from tests.front.people import Replica
 from tests.store.detection.counting.test_tallying import begin
 from tests.store.detection.detecting import fire, opened, seen

@@ -9,7 +9,7 @@ from typing import Any
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.users import UserReads
-from svc.web.pages.users import ROWS
+from svc.web.sessions.users import ROWS
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import heading
 from tests.web.test_user import HOSTILE, chats

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from svc.web import words
+from svc.web.shell import words
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

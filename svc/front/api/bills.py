@@ -1,7 +1,7 @@
 """`{p}/reconcile`: a provider's usage export beside what was traced. Keeps nothing of it.
 
 Reading a file takes CPU time that grows with it: in a thread, one bill at a time in a process. The page
-(`svc.web.pages.reconcile`) calls this handler too.
+(`svc.web.settings.reconcile`) calls this handler too.
 
 Secrets: a bill may name people and keys; nothing of it is logged.
 """

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * Quantities as text, to the letter as the server writes them (`svc/domain/quantities.py`), and texts made visible
- * (`svc/web/words.py`); `tests/quantities.json` holds both. What is not known is a dash.
+ * (`svc/web/shell/words.py`); `tests/quantities.json` holds both. What is not known is a dash.
  */
 
 const NOT_KNOWN = "–";

@@ -1,5 +1,5 @@
 // @ts-check
-/** Texts of strangers with what nobody sees in them made visible, as the server does it (`svc/web/words.py`). */
+/** Texts of strangers with what nobody sees in them made visible, as the server does it (`svc/web/shell/words.py`). */
 
 const UNSEEN =
   // What it names is control and combining by purpose.

@@ -1,0 +1,31 @@
+"""A set as a file, in the format that its address names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from protocol.refusals import BAD_REQUEST, Refusal
+from svc.domain.set_formats import FORMATS
+from svc.front.api.set_export import export_of
+from svc.web.shell.page import PROJECT, PageRoute, Sent, Visit
+
+
+async def export(visit: Visit) -> Sent | Refusal:
+    """The file. Raises `Refused`."""
+    format_ = next(
+        (known for known in FORMATS.values() if known.name == visit.query.get("format", "lines")), None
+    )
+    if format_ is None:
+        return BAD_REQUEST.saying(f"format is one of {', '.join(FORMATS)}")
+    set_id = visit.call.path["setId"]
+    exported = await export_of(attrs.evolve(visit.call, path={**visit.call.path, "set": set_id}), format_)
+    if isinstance(exported, Refusal):
+        return exported
+    content_type = "application/x-ndjson" if format_.suffix == "jsonl" else "application/json"
+    file_name = f"set-{exported.set.id}.{format_.suffix}"
+    return Sent(b"\n".join((*exported.items, b"")), content_type, file_name=file_name)
+
+
+PAGES: Final = (PageRoute("GET", PROJECT + "/sets/{setId}/export", "ORG_VIEW", export),)

@@ -1,0 +1,139 @@
+"""Explore as it is drawn: the question of an address, its headline, bars and API calls.
+
+Called by `svc.web.overview.explore`. Never reads the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from svc.domain.datasets import Dataset
+from svc.domain.measures import COUNT, QueryMeasure
+from svc.domain.quantities import count
+from svc.web.shell.filters import quoted
+from svc.web.shell.measure_text import LABELS, measured_number, measured_text
+from svc.web.shell.page import Visit
+from svc.web.shell.ranges import TimeRange
+from svc.web.shell.render import query
+
+FACETS_SHOWN: Final = 20
+ROWS: Final = 50
+
+
+@attrs.frozen
+class Explored:
+    """What the address asks."""
+
+    dataset: Dataset
+    bar: str
+    filters: dict[str, str | None]
+    text: str
+    field: str
+    interval: str
+    range: TimeRange
+    base: str
+    measure: QueryMeasure
+    by: str
+
+    def address(self, **other: Any) -> str:
+        """The address of this question with something else in it."""
+        parameters = {
+            "dataset": self.dataset.name,
+            "q": self.bar,
+            "field": self.field,
+            "interval": self.interval,
+            "measure": self.measure.name,
+            "by": self.by,
+            **self.range.parameters,
+            **other,
+        }
+        return query(f"{self.base}/explore", **parameters)
+
+    def narrowed(self, value: str | None) -> str:
+        """The address with a value of the field as a filter."""
+        typed = f"{self.field}:{'null' if value is None else quoted(value)}"
+        return self.address(q=f"{self.bar} {typed}".strip())
+
+
+def times_of(dataset: Dataset) -> tuple[str, ...]:
+    """The times that a range can be on, first the one that people mean."""
+    return tuple(reversed(dataset.times))
+
+
+#: What the times are called.
+TIMES: Final = {"started_at": "when it happened", "created_at": "when it arrived"}
+
+
+def headline(explored: Explored, total: Mapping[str, Any]) -> str:
+    """The value over the whole range, with the rows that it is worked out of."""
+    noun = explored.dataset.name.replace("_", " ")
+    rows = f"{count(total['count'])} {noun}"
+    if explored.measure is not COUNT:
+        unpriced = total.get("unpriced_spans")
+        without = f" · {count(unpriced)} without a price" if unpriced else ""
+        value = measured_text(explored.measure.name, total)
+        return f"{LABELS[explored.measure.name]} {value}{without} · {rows}"
+    return f"{count(total['count'])} in the sum of {noun}" if explored.dataset.counted_as == "sum" else rows
+
+
+def bars(measure: QueryMeasure, buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The buckets with their places in the drawing; one without a value has no height."""
+    values = [measured_number(measure.name, bucket) for bucket in buckets]
+    width = 1 / max(1, len(buckets))
+    return [
+        {
+            "bucket_start": bucket["bucket_start"],
+            "value": value,
+            "x": index * width,
+            "width": width,
+            "height": share,
+        }
+        for index, (bucket, value, share) in enumerate(zip(buckets, values, _shares(values), strict=True))
+    ]
+
+
+def facet_bars(measure: QueryMeasure, facets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The values of a field with the measure of each, and how wide its bar is."""
+    values = [measured_number(measure.name, facet) for facet in facets]
+    return [
+        {**facet, "measured": value, "share": share}
+        for facet, value, share in zip(facets, values, _shares(values), strict=True)
+    ]
+
+
+def _shares(values: Sequence[float | None]) -> list[float]:
+    """Each value as a share of the largest; nothing where there is none."""
+    most = max((value for value in values if value is not None), default=0.0)
+    return [(value or 0.0) / most if most else 0.0 for value in values]
+
+
+def as_calls(visit: Visit, explored: Explored, bounds: tuple[Any, Any]) -> list[tuple[str, str]]:
+    """The same questions for curl."""
+    origin = visit.origin
+    instants = {"from": bounds[0].isoformat(), "to": bounds[1].isoformat()}
+    shared: dict[str, Any] = {"dataset": explored.dataset.name, "range": instants}
+    if explored.filters:
+        shared["filters"] = explored.filters
+    if explored.by != explored.dataset.time_column:
+        shared["by"] = explored.by
+    measured = shared if explored.measure is COUNT else {**shared, "measure": explored.measure.name}
+    bodies = [
+        ("count", measured),
+        ("timeseries", {**measured, "interval": explored.interval}),
+        ("facets", {**measured, "field": explored.field, "top_n": FACETS_SHOWN}),
+    ]
+    if explored.dataset.searched:
+        bodies.append(("search", {**shared, "q": explored.text, "limit": ROWS} if explored.text else shared))
+    return [
+        (
+            route,
+            f'curl -sS {origin}/v1/query/{route} \\\n  -H "Authorization: Bearer $QUERY_KEY" \\\n  -d \''
+            + msgspec.json.encode(body).decode().replace("'", "'\\''")
+            + "'",
+        )
+        for route, body in bodies
+    ]

@@ -1,0 +1,170 @@
+"""Overview: what ran, what failed, how long it took and what it cost, over days and split by one field.
+
+The address is the state: `range` or `from` and `to` (days, UTC), `q` the bar, `by` the split, `table` the
+chart that is shown as a table. Every bar and every row leads to its traces.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from protocol.refusals import BAD_REQUEST, Refused
+from protocol.rest.query import timestamp
+from svc.domain.attributes.conventions import CONVENTION_FIELDS
+from svc.store.detection.cases.cases import CaseStore
+from svc.store.reads.attributes import promoted_fields
+from svc.store.reads.trace_counts import TraceCounts
+from svc.web.cases.case_text import Title
+from svc.web.feedback.feedback import name_rows
+from svc.web.overview.overview_period import NAMED, DayRange
+from svc.web.overview.overview_reads import DIMENSIONS, Dimension, Overview, OverviewReads
+from svc.web.overview.overview_view import charts, csv_lines, headline, table
+from svc.web.shell import words
+from svc.web.shell.filters import Filters, Token, read_filters
+from svc.web.shell.page import PROJECT, Html, PageRoute, Sent, Visit
+from svc.web.shell.render import query
+from svc.web.traces.trace_call import SPAN_FIELDS
+
+#: Filters that can be asked of spans and of traces alike, beside attributes.
+_OF_BOTH: Final = frozenset({"model", "kind", "site", "session", "user"})
+#: Names of feedback that are shown, those with most entries.
+_NAMES_SHOWN: Final = 6
+#: Cases that the second line names, and how many are looked through for them.
+_CASES_NAMED: Final = 2
+_CASES_READ: Final = 20
+
+
+async def overview(visit: Visit) -> Html:
+    """The page."""
+    by = _split_of(visit)
+    period, dimension = DayRange.of(visit.query, visit.means.now()), DIMENSIONS[by]
+    filters, left_out = await _filters(visit)
+    figures = await _read(visit, period, dimension, filters)
+    rows, total = table(
+        figures, dimension, lambda value: _row_address(visit, period, filters, dimension, value)
+    )
+    context: dict[str, Any] = {
+        "period": period,
+        "named": NAMED,
+        "by": by,
+        "dimension": dimension,
+        "dimensions": DIMENSIONS,
+        "filters": filters,
+        "left_out": left_out,
+        "headline": headline(figures, period),
+        "overview": figures,
+        "charts": charts(
+            *(figures, period, dimension),
+            lambda low, high, only="": traces_address(visit, filters, low, high, only=only),
+        ),
+        "as_table": visit.query.get("table", ""),
+        "rows": rows,
+        "total": total,
+        "utc": UTC,
+        "cases": await _cases(visit, period),
+        # What people think is not narrowed by what spans hold.
+        "feedback": [] if filters.tokens else await name_rows(visit, period.low, period.high, _NAMES_SHOWN),
+        "nothing": bool(figures.traces is not None and not figures.traces.count and not filters.tokens)
+        and await TraceCounts(visit.means.history).ends(visit.project.id) is None,
+        "unpriced": traces_address(visit, read_filters("unpriced:yes"), period.low, period.high),
+        "here": lambda **other: _here(visit, period, filters, by, other),
+    }
+    return Html("overview/overview", context, modules=("chart-keys",))
+
+
+async def export(visit: Visit) -> Sent:
+    """The figures of the charts as CSV."""
+    by = _split_of(visit)
+    period = DayRange.of(visit.query, visit.means.now())
+    filters, _ = await _filters(visit)
+    figures = await _read(visit, period, DIMENSIONS[by], filters)
+    text = io.StringIO()
+    csv.writer(text).writerows(csv_lines(figures, period))
+    name = f"overview-{period.first_day}-{period.last_day}.csv"
+    return Sent(text.getvalue().encode(), "text/csv; charset=utf-8", file_name=name)
+
+
+def _split_of(visit: Visit) -> str:
+    by = visit.query.get("by", "model")
+    if by not in DIMENSIONS:
+        raise Refused(BAD_REQUEST.saying(f"by is one of {', '.join(DIMENSIONS)}"))
+    return by
+
+
+async def _filters(visit: Visit) -> tuple[Filters, list[str]]:
+    """What of the bar all charts can be narrowed by, and what was left out."""
+    typed = read_filters(visit.query.get("q", ""))
+    own_fields = set(await promoted_fields(visit.means.history, visit.project.id))
+    tokens = [token for token in typed.tokens if _of_both(token, own_fields)]
+    left_out = [str(token) for token in typed.tokens if token not in tokens]
+    left_out += [f"“{typed.text}”"] if typed.text else []
+    return read_filters(" ".join(map(str, tokens))), [*left_out, *typed.wrong]
+
+
+def _of_both(token: Token, own_fields: Collection[str]) -> bool:
+    return not token.excluded and (
+        token.name in _OF_BOTH or token.name in CONVENTION_FIELDS or token.name in own_fields
+    )
+
+
+async def _read(visit: Visit, period: DayRange, dimension: Dimension, filters: Filters) -> Overview:
+    span_filters = {
+        name: filters.asked[field] for name, field in SPAN_FIELDS.items() if field in filters.asked
+    }
+    span_filters |= dict(filters.asked.get("attributes", ()))
+    reads = OverviewReads(
+        visit.means.history, visit.project.id, span_filters, filters.between(period.low, period.high)
+    )
+    return await reads.of(period, dimension)
+
+
+async def _cases(visit: Visit, period: DayRange) -> list[tuple[str, Title]]:
+    """Open cases that began in the period, the worst first."""
+    page = await CaseStore(visit.means.questions).page(
+        visit.project.id,
+        state="open",
+        detector=None,
+        call_site_id=None,
+        limit=_CASES_READ,
+        cursor=None,
+        now=period.now,
+    )
+    began = [
+        (case["reference"], Title.of(case["title"]))
+        for case in page["cases"]
+        if period.low <= words.parsed(case["onset_at"]) < period.high
+    ]
+    return began[:_CASES_NAMED]
+
+
+def traces_address(visit: Visit, filters: Filters, low: datetime, high: datetime, *, only: str = "") -> str:
+    """The list of traces of a filter between two moments, narrowed by what `only` says in the bar."""
+    bar = f"{filters} {only}".strip()
+    # The list's range has both ends in it.
+    until = high - timedelta(microseconds=1)
+    return query(f"{visit.base}/traces", q=bar, **{"from": timestamp(low), "to": timestamp(until)})
+
+
+def _row_address(
+    visit: Visit, period: DayRange, filters: Filters, dimension: Dimension, value: str | None
+) -> str:
+    if value is None:
+        return ""
+    narrowed = read_filters(filters.with_(dimension.bar, value))
+    return traces_address(visit, narrowed, period.low, period.high)
+
+
+def _here(visit: Visit, period: DayRange, filters: Filters, by: str, other: dict[str, Any]) -> str:
+    parameters = {**period.parameters, "q": str(filters), "by": by, **other}
+    path = f"{visit.base}/overview{'/csv' if parameters.pop('csv', False) else ''}"
+    return query(path, **{name: value for name, value in parameters.items() if value})
+
+
+PAGES: Final = (
+    PageRoute("GET", PROJECT + "/overview", "ORG_VIEW", overview),
+    PageRoute("GET", PROJECT + "/overview/csv", "ORG_VIEW", export),
+)

@@ -1,0 +1,301 @@
+"""What Overview reads: traces over time, spend, tokens and durations of calls, and their split by one field.
+
+Called by `svc.web.overview.overview`. One question after the other, all by event time and under one deadline;
+what was not answered in time stays empty, and the page says so. Calls are those of models, or of tools where
+these are split.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocol.storage import Slow
+from svc.domain.detect.engine.axis import UNIT_MS, bin_of
+from svc.domain.detect.engine.histogram import Histogram
+from svc.store.postgres.database import Database
+from svc.store.reads.query import QueryStore
+from svc.store.reads.questions import Question, ask
+from svc.store.reads.trace_counts import TraceCounts
+from svc.store.reads.trace_drawing import TraceHistogram
+from svc.store.reads.trace_filter import TraceFilter
+from svc.web.overview.overview_period import DayRange
+from svc.web.shell import words
+
+TIMEOUT_S: Final = 10.0
+_TRACES_TIMEOUT_S: Final = 3.0
+_TRACES_BUDGET_S: Final = 1.0
+#: Values that charts show apart; all others are one.
+SHOWN_APART: Final = 3
+#: Values that are ranked; a page shows the first ten.
+_RANKED: Final = 1_000
+
+
+@attrs.frozen
+class Dimension:
+    """What is split by: its name, the field of spans, the kind of calls that have it, its name in the bar."""
+
+    label: str
+    field: str
+    kind: str
+    bar: str
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether its calls have a price and tokens."""
+        return self.kind == "llm"
+
+
+DIMENSIONS: Final[Mapping[str, Dimension]] = {
+    "model": Dimension("Model", "model_id", "llm", "model"),
+    "site": Dimension("Call site", "call_site_id", "llm", "site"),
+    "agent": Dimension("Agent", "agent_path", "llm", "agent_path"),
+    "tool": Dimension("Tool", "tool", "tool", "tool"),
+    "user": Dimension("User", "user_id", "llm", "user"),
+    "release": Dimension("Release", "release", "llm", "release"),
+    "environment": Dimension("Environment", "environment", "llm", "environment"),
+}
+
+
+@attrs.frozen
+class CallSums:
+    """What the calls of one value, or all of them, come to; None where nobody reported any."""
+
+    value: str | None = None
+    calls: int = 0
+    failed: int = 0
+    cost: Decimal | None = None
+    unpriced: int = 0
+    tokens: Mapping[str, int | None] = attrs.field(factory=dict)
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+
+
+#: One number of a series, by step.
+Steps = Sequence[float | None]
+
+
+@attrs.define
+class Overview:
+    """What was read of a period, as far as there was time."""
+
+    traces: TraceHistogram | None = None
+    traces_before: TraceHistogram | None = None
+    calls: CallSums = attrs.field(factory=CallSums)
+    calls_before: CallSums = attrs.field(factory=CallSums)
+    #: By value, the largest first, and all others as None; where it is not split, everything as None.
+    spend: Mapping[str | None, Steps] = attrs.field(factory=dict)
+    tokens: Mapping[str | None, Steps] = attrs.field(factory=dict)
+    p50: Steps = ()
+    p95: Steps = ()
+    #: Calls of tools by step, and those that failed.
+    tool_calls: Steps = ()
+    tool_failures: Steps = ()
+    rows: Sequence[CallSums] = ()
+    rows_before: Mapping[str | None, CallSums] = attrs.field(factory=dict)
+    slow: bool = False
+
+
+@attrs.frozen
+class OverviewReads:
+    """Reads one project with one filter, asked of spans and of traces."""
+
+    database: Database
+    project_id: int
+    filters: Mapping[str, Any]
+    trace_filter: TraceFilter
+
+    async def of(self, period: DayRange, dimension: Dimension, *, by_value: bool = True) -> Overview:
+        """Everything, the rows where `by_value`. Raises `Refused` for an attribute that is no field."""
+        overview = Overview()
+        with trio.move_on_after(TIMEOUT_S) as patience:
+            overview.traces = await self._traces(period)
+            overview.traces_before = await self._traces(period.before)
+            await self._series(period, dimension, overview)
+            if by_value:
+                overview.rows = await self._rows(period, dimension)
+                rows_before = await self._rows(period.before, dimension)
+                overview.rows_before = {row.value: row for row in rows_before}
+            overview.calls = await self._sums(period, dimension)
+            overview.calls_before = await self._sums(period.before, dimension)
+        overview.slow = patience.cancelled_caught or overview.traces is None
+        return overview
+
+    def _question(self, period: DayRange, kind: str, measure: str) -> Question:
+        filters = {"kind": kind, **self.filters}
+        return ask(
+            self.project_id,
+            "spans",
+            (period.low, period.high),
+            filters,
+            by="started_at",
+            measure=measure,
+        )
+
+    async def _traces(self, period: DayRange) -> TraceHistogram | None:
+        try:
+            return await TraceCounts(self.database).histogram(
+                self.project_id,
+                attrs.evolve(self.trace_filter, low=period.low, high=period.high),
+                period.step,
+                timeout_s=_TRACES_TIMEOUT_S,
+                budget_s=_TRACES_BUDGET_S,
+            )
+        except Slow:
+            return None
+
+    async def _series(self, period: DayRange, dimension: Dimension, overview: Overview) -> None:
+        queries = QueryStore(self.database)
+        interval = "hour" if period.step.days < 1 else "day"
+        for measure, figure_of in (("cost", _cost), ("tokens", _all_tokens)):
+            question = self._question(period, "llm", measure)
+            if dimension.has_cost:
+                answer = await queries.timeseries(question, interval, dimension.field, SHOWN_APART)
+            else:
+                answer = {**await queries.timeseries(question, interval), "series": []}
+            if measure == "cost":
+                overview.spend = _split(period, answer, figure_of)
+            else:
+                # Of the same values, so that a colour is one of them in both charts.
+                overview.tokens = _split(period, answer, figure_of, among=list(overview.spend))
+        tools = await queries.timeseries(self._question(period, "tool", "errors"), interval)
+        overview.tool_calls = _folded(period, tools["buckets"], lambda bucket: bucket["count"] or None)
+        overview.tool_failures = _folded(
+            period, tools["buckets"], lambda bucket: bucket["errors"] if bucket["count"] else None
+        )
+        durations = await queries.durations(self._question(period, dimension.kind, "duration_p95"))
+        bins: list[Counter[int]] = [Counter() for _ in period.starts]
+        for start, by_length in durations.items():
+            for duration_ms, number in by_length.items():
+                bins[period.place(start)][bin_of(duration_ms, UNIT_MS)] += number
+        overview.p50, overview.p95 = ([_quantile(counts, share) for counts in bins] for share in (0.5, 0.95))
+
+    async def _rows(self, period: DayRange, dimension: Dimension) -> Sequence[CallSums]:
+        queries = QueryStore(self.database)
+        by_value: dict[str | None, dict[str, Any]] = {}
+        for measure in _measures(dimension):
+            answer = await queries.facets(
+                self._question(period, dimension.kind, measure), dimension.field, _RANKED
+            )
+            for facet in answer["facets"]:
+                by_value.setdefault(facet["value"], {}).update(facet)
+        rows = [call_sums(value, facet) for value, facet in by_value.items()]
+        return sorted(
+            rows, key=lambda row: (-(row.cost or 0), -row.calls, row.value is None, row.value or "")
+        )
+
+    async def _sums(self, period: DayRange, dimension: Dimension) -> CallSums:
+        queries = QueryStore(self.database)
+        sums: dict[str, Any] = {}
+        for measure in _measures(dimension):
+            sums |= await queries.count(self._question(period, dimension.kind, measure))
+        if not dimension.has_cost:
+            # What is spent does not depend on what is split.
+            for measure in ("cost", "tokens"):
+                answer = await queries.count(self._question(period, "llm", measure))
+                sums |= {name: value for name, value in answer.items() if name != "count"}
+        return call_sums(None, sums)
+
+
+def _measures(dimension: Dimension) -> Sequence[str]:
+    """What is asked of each value; the count comes with any of it."""
+    costs = ("cost", "tokens") if dimension.has_cost else ()
+    return ("errors", "duration_p50", "duration_p95", *costs)
+
+
+def call_sums(value: str | None, answer: Mapping[str, Any]) -> CallSums:
+    """From the measures of an answer, as far as they are there."""
+    cost = answer.get("cost")
+    return CallSums(
+        value,
+        int(answer.get("count") or 0),
+        int(answer.get("errors") or 0),
+        None if cost is None else Decimal(cost),
+        int(answer.get("unpriced_spans") or 0),
+        answer.get("tokens") or {},
+        answer.get("duration_p50"),
+        answer.get("duration_p95"),
+    )
+
+
+def together(rows: Iterable[CallSums]) -> CallSums:
+    """Several values as one, which has no quantiles."""
+    total = CallSums()
+    for row in rows:
+        costs = [cost for cost in (total.cost, row.cost) if cost is not None]
+        names = {*total.tokens, *row.tokens}
+        total = CallSums(
+            None,
+            total.calls + row.calls,
+            total.failed + row.failed,
+            sum(costs, Decimal()) if costs else None,
+            total.unpriced + row.unpriced,
+            {name: (total.tokens.get(name) or 0) + (row.tokens.get(name) or 0) for name in names},
+        )
+    return total
+
+
+def _cost(bucket: Mapping[str, Any]) -> float | None:
+    return None if bucket["cost"] is None else float(bucket["cost"])
+
+
+def _all_tokens(bucket: Mapping[str, Any]) -> float | None:
+    return None if bucket["tokens"] is None else float(bucket["tokens"]["total"])
+
+
+def _split(
+    period: DayRange,
+    answer: Mapping[str, Any],
+    figure_of: Callable[[Mapping[str, Any]], float | None],
+    among: Sequence[str | None] = (),
+) -> dict[str | None, Steps]:
+    """The series of the largest values by step, and what is left of all buckets as None.
+
+    `among` are the values that may stand apart, in their order; any may where it names none.
+    """
+    total = _folded(period, answer["buckets"], figure_of)
+    values = [value for value in among if value is not None]
+    series = {line["value"]: line["buckets"] for line in answer["series"] if line["value"] is not None}
+    apart = {
+        value: _folded(period, series[value], figure_of) for value in values or series if value in series
+    }
+    remainder = [
+        None if all_ is None else max(0.0, all_ - sum(steps[number] or 0.0 for steps in apart.values()))
+        for number, all_ in enumerate(total)
+    ]
+    split: dict[str | None, Steps] = {
+        value: steps for value, steps in apart.items() if any(step for step in steps)
+    }
+    # What floats leave over is nothing.
+    if not split or any(
+        (step or 0.0) > 1e-6 * (all_ or 1.0) for step, all_ in zip(remainder, total, strict=True)
+    ):
+        split[None] = remainder
+    return split
+
+
+def _folded(
+    period: DayRange,
+    buckets: Iterable[Mapping[str, Any]],
+    figure_of: Callable[[Mapping[str, Any]], float | None],
+) -> Steps:
+    steps: list[float | None] = [None] * len(period.starts)
+    for bucket in buckets:
+        number, value = period.place(words.parsed(bucket["bucket_start"])), figure_of(bucket)
+        if value is not None and 0 <= number < len(steps):
+            steps[number] = (steps[number] or 0.0) + value
+    return steps
+
+
+def _quantile(bins: Counter[int], share: float) -> float | None:
+    if not bins:
+        return None
+    places = sorted(bins)
+    return Histogram(tuple(places), tuple(bins[duration_bin] for duration_bin in places)).quantile(
+        share, UNIT_MS
+    )

@@ -1,0 +1,82 @@
+"""Two sets of traces beside each other as they are shown: the headline, and each measure of both.
+
+Called by `svc.web.overview.populations`. Never reads the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.quantities import count, duration, money, percent
+
+MEASURES: Final = {
+    "error_rate": "Traces that failed",
+    "failed_spans_rate": "Traces with a failed span",
+    "duration": "Duration, mean",
+    "duration_p95": "Duration, 95th percentile",
+    "cost": "Cost, mean",
+    "tokens": "Tokens, mean",
+    "spans": "Spans, mean",
+}
+
+
+def headline(answer: Mapping[str, Any] | None, *, by_time: bool, slow: bool, wrong: str) -> str:
+    """The answer to the page's question, in a sentence."""
+    if wrong:
+        return "This comparison is not possible"
+    if slow:
+        return "Too many traces to compare in time"
+    if answer is None:
+        return "What is different about some traces?"
+    if not answer["comparison"]["traces"]:
+        return "No traces match"
+    if not answer["baseline"]["traces"]:
+        return "No other traces to compare with"
+    if not answer["moved"]:
+        return "No significant difference"
+    # What they have more often says more than what they lack.
+    risen = [value for value in answer["moved"] if value["comparison_share"] > value["baseline_share"]]
+    first = (risen or answer["moved"])[0]
+    shares = percent(first["comparison_share"]), percent(first["baseline_share"])
+    others = "before" if by_time else "of the others"
+    return f"{shares[0]} have {first['field']} {first['value']}, {shares[1]} {others}"
+
+
+@attrs.frozen
+class MeasureRow:
+    """A measure of both sides as texts, with the interval of each; `apart` where those do not meet."""
+
+    name: str
+    sides: tuple[tuple[str, str], tuple[str, str]]
+    apart: bool
+
+
+def measure_row(measured: Mapping[str, Any]) -> MeasureRow:
+    """A measure of the answer."""
+    name = measured["measure"]
+    before, since = measured["baseline"], measured["comparison"]
+    apart = False
+    if None not in (before.get("low"), before.get("high"), since.get("low"), since.get("high")):
+        apart = before["high"] < since["low"] or since["high"] < before["low"]
+    return MeasureRow(MEASURES[name], (_shown(name, before), _shown(name, since)), apart)
+
+
+def _shown(name: str, value: Mapping[str, Any]) -> tuple[str, str]:
+    write = _WRITERS.get(name, count)
+    if value["value"] is None:
+        return "–", ""
+    if value.get("low") is None or value.get("high") is None:
+        return write(value["value"]), ""
+    return write(value["value"]), f"{write(max(0.0, value['low']))} to {write(value['high'])}"
+
+
+_WRITERS: Final = {
+    "error_rate": percent,
+    "failed_spans_rate": percent,
+    "duration": duration,
+    "duration_p95": duration,
+    "cost": money,
+}

@@ -1,1 +1,0 @@
-"""One file a page: its routes, who may see it, what it reads, what its template is given."""

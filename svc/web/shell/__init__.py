@@ -1,0 +1,1 @@
+"""What all pages share: the frame, forms, filters, ranges, charts, words, and how a page is sent."""

@@ -1,0 +1,229 @@
+"""Templates to responses: Jinja, the headers of every page, entity tags, compression.
+
+Every expression is escaped, and characters that nobody sees show as marks. Secrets: a page that shows one is
+`no-store`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+from zlib import MAX_WBITS, compressobj
+
+import attrs
+import trio
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.meta import find_referenced_templates
+from markupsafe import Markup
+from quart import Response
+
+from svc.web.shell import words
+from svc.web.shell.assets import Assets
+from svc.web.shell.filters import Token
+from svc.web.shell.page import Go, Html, Sent
+
+ROOMS: Final = Path(__file__).parent.parent
+
+#: Documents are made ready beside the loop that serves everybody, one at a time.
+packers: Final = trio.CapacityLimiter(1)
+
+#: web.md's own list: nothing from elsewhere, nothing inline.
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    # A page that opens ours, or that ours opens, holds no handle on it.
+    "cross-origin-opener-policy": "same-origin",
+    # `no-referrer` would make the Origin of our own forms `null`.
+    "referrer-policy": "same-origin",
+    "x-frame-options": "DENY",
+}
+#: Attributes that hold paths of ours. Quotes of what others sent are escaped, so it holds no attribute.
+_LINK: Final = re.compile(
+    r"([ \n](?:href|src|action|formaction"
+    r'|data-(?:address|drawing|explain|lazy|lights|load|mint|more|not|pane|pulse|rail|views))=")/(?!/)'
+)
+#: Smaller bodies gain nothing.
+_COMPRESSED_BYTES: Final = 1024
+
+
+@attrs.frozen
+class Asked:
+    """What of a request decides how its answer is sent."""
+
+    etag: str | None
+    gzip: bool
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> Asked:
+        """From its headers, in lower case."""
+        return cls(headers.get("if-none-match"), "gzip" in headers.get("accept-encoding", ""))
+
+
+def _finalize(value: Any) -> Any:
+    return words.visible(value) if type(value) is str else value
+
+
+def query(path: str, **parameters: Any) -> str:
+    """A path with a query; parameters without a value are left out."""
+    fields = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "")}
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(fields)}" if fields else path
+
+
+def _token(name: str, value: str) -> str:
+    """A value of a field as the filter bar has it, whatever characters it holds."""
+    return str(Token(name, value))
+
+
+def _environment(assets: Assets) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(ROOMS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals |= {"words": words, "static": assets.url, "address": query, "token": _token}
+    # As it is, escaped: for the value of a field, which goes back as it came.
+    environment.filters["exactly"] = lambda text: Markup.escape(text)
+    environment.filters["segment"] = lambda text: quote(str(text), safe="")
+    return environment
+
+
+class Renderer:
+    """Makes responses. Templates are compiled once, in a thread: a page and its parts take 60 to 100 ms."""
+
+    def __init__(self, assets: Assets, base_path: str = "") -> None:
+        self.assets, self._base_path = assets, base_path
+        self._environment = _environment(assets)
+        self._compiled: set[str] = set()
+
+    async def _compile(self, template: str) -> None:
+        if template not in self._compiled:
+            known = frozenset(self._compiled)
+            self._compiled.update(await trio.to_thread.run_sync(self._compile_all, template, known))
+
+    def _compile_all(self, template: str, known: frozenset[str]) -> set[str]:
+        """Compile a template and all that it names; those that were not `known`. jinja2 locks its cache."""
+        environment, names, compiled = self._environment, [template], set[str]()
+        assert environment.loader is not None
+        while names:
+            name = names.pop()
+            if name in compiled or name in known:
+                continue
+            compiled.add(name)
+            source = environment.loader.get_source(environment, name)[0]
+            names += [part for part in find_referenced_templates(environment.parse(source)) if part]
+            environment.get_template(name)
+        return compiled
+
+    def html(self, template: str, context: Mapping[str, Any]) -> str:
+        """A template with its context."""
+        text = self._environment.get_template(template).render(context)
+        return _LINK.sub(rf"\1{self._base_path}/", text) if self._base_path else text
+
+    async def shown(self, answer: Html, context: Mapping[str, Any], negotiation: Asked) -> Response:
+        """A page, or 304 when the browser has it already."""
+        template = f"{answer.template}.html"
+        await self._compile(template)
+        body = self.html(template, {**context, **answer.context}).encode("utf-8", "replace")
+        response = self._sent(
+            body, "text/html; charset=utf-8", negotiation, answer.status, secret=answer.secret
+        )
+        if answer.retry_after_s is not None:
+            response.headers["retry-after"] = str(answer.retry_after_s)
+        if answer.form_targets:
+            response.headers["content-security-policy"] = POLICY.replace(
+                "form-action 'self'", f"form-action 'self' {answer.form_targets}"
+            )
+        if not answer.part:
+            response.headers["speculation-rules"] = json.dumps(
+                self._base_path + self.assets.url("speculation.json")
+            )
+        return _with_cookies(response, answer.cookies)
+
+    def sent(self, answer: Sent, negotiation: Asked) -> Response:
+        """A document that is no page. A download is text and is never opened here."""
+        content_type = answer.content_type if answer.file_name is None else "text/plain; charset=utf-8"
+        response = self._sent(
+            answer.body,
+            content_type,
+            negotiation,
+            200,
+            secret=answer.secret,
+            etag=answer.etag,
+            packed=answer.packed,
+        )
+        if answer.file_name is not None:
+            response.headers["content-disposition"] = f"attachment; filename={json.dumps(answer.file_name)}"
+        return response
+
+    def _sent(
+        self,
+        body: bytes,
+        content_type: str,
+        negotiation: Asked,
+        status: int,
+        *,
+        secret: bool,
+        etag: str | None = None,
+        packed: bytes | None = None,
+    ) -> Response:
+        headers = {**HEADERS, "cache-control": "no-store" if secret else "private, no-cache"}
+        if status == 200 and not secret:
+            # Weak: compressed and plain are one page.
+            headers["etag"] = f'W/"{etag or blake2b(body, digest_size=12).hexdigest()}"'
+            if negotiation.etag is not None and headers["etag"] in negotiation.etag:
+                return Response(b"", status=304, headers=headers, content_type=None)
+        if negotiation.gzip and packed is not None:
+            body, headers["content-encoding"] = packed, "gzip"
+        elif negotiation.gzip and len(body) >= _COMPRESSED_BYTES:
+            packer = compressobj(1, wbits=MAX_WBITS | 16)
+            body = packer.compress(body) + packer.flush()
+            headers["content-encoding"] = "gzip"
+        headers["vary"] = "accept-encoding, cookie"
+        return Response(body, status=status, headers=headers, content_type=content_type)
+
+    def gone(self, answer: Go) -> Response:
+        """A redirect."""
+        headers = {**HEADERS, "location": answer.location, "cache-control": "no-store"}
+        return _with_cookies(Response(b"", status=303, headers=headers, content_type=None), answer.cookies)
+
+    def asset(self, digest: str, name: str, negotiation: Asked) -> Response | None:
+        """A file, or None when there is none."""
+        file = self.assets.files.get(name)
+        if file is None:
+            return None
+        lasting = digest == self.assets.digest
+        headers = {
+            **HEADERS,
+            "cache-control": "public, max-age=31536000, immutable" if lasting else "no-cache",
+            "vary": "accept-encoding",
+        }
+        if negotiation.gzip:
+            headers["content-encoding"] = "gzip"
+        body = file.packed if negotiation.gzip else file.body
+        return Response(body, headers=headers, content_type=file.content_type)
+
+
+def _with_cookies(response: Response, cookies: tuple[str, ...]) -> Response:
+    for cookie in cookies:
+        response.headers.add("set-cookie", cookie)
+    return response
