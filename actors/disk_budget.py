@@ -1,8 +1,8 @@
 """Keeps the disk within its budget: measures every minute, tells, drops the oldest, and at last refuses.
 
 Every copy of the service measures and may refuse; the one that `leads` drops, so that two never drop more
-than there is need for. Owns the rhythm and the tally; what goes when is `svc.domain.disk_budget`, handed in
-as `steps` and `level`. The doors read `refuses` of the tally.
+than there is need for. Owns the rhythm and the tally; what goes when is `svc.domain.retention.disk_budget`,
+handed in as `steps` and `level`. The doors read `refuses` of the tally.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from actors.supervision import keep
 from protocol.storage import Outage
 from svc.application.nightly_backup import check_budget
 from svc.config.table import Settings
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.front.server.connection import contain_connections
 from svc.front.server.hypercorn import HttpConfig
 from svc.front.server.listening import bound

@@ -34,9 +34,9 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
         },
         "svc/store/detection/counting/a.py imports svc.store.detection.judging",
     ),
-    "crowded_stages": (
-        {f"svc/domain/detect/engine/part_{n}.py": "" for n in range(16)},
-        "svc/domain/detect/engine: 16 files",
+    "crowded_folders": (
+        {f"svc/domain/spans/part_{n}.py": "" for n in range(16)},
+        "svc/domain/spans: 16 files",
     ),
     "repeated_classes": (
         {"protocol/a.py": "class Batch: pass", "actors/a.py": "class Batch: pass"},

@@ -160,7 +160,7 @@ class Compared(msgspec.Struct):
 
 
 class SpanPayload(msgspec.Struct):
-    """Everything a span said; beside these what `svc.domain.payload` knows of it."""
+    """Everything a span said; beside these what `svc.domain.intake.payload` knows of it."""
 
     input: Any
     output: Any

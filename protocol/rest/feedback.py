@@ -1,6 +1,6 @@
 """Bodies and answers of `POST /v1/feedback` and `{p}/feedback`: what people and programs think of an answer.
 
-Shapes and plain checks only; what an entry may hold is decided by `svc.domain.feedback`.
+Shapes and plain checks only; what an entry may hold is decided by `svc.domain.feedback.entries`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from protocol.otlp.limits import Limits
 from svc.config.table import Settings
-from svc.domain.retention import Terms
+from svc.domain.retention.terms import Terms
 
 
 def default_terms(settings: Settings) -> Terms:

@@ -23,11 +23,11 @@ from protocol.operator import OperatorError
 from svc.application.bounds import default_terms, ingest_limits
 from svc.config.table import Settings
 from svc.domain.attributes.reading import AttributeReader
-from svc.domain.disk_budget import level_of
-from svc.domain.intake import decoder
-from svc.domain.masking import Masker
+from svc.domain.intake.batches import decoder
+from svc.domain.intake.masking import Masker
 from svc.domain.quantities import percent, size
-from svc.domain.retention import cutoffs
+from svc.domain.retention.disk_budget import level_of
+from svc.domain.retention.terms import cutoffs
 from svc.importers.exported import ExportedFile
 from svc.importers.langfuse import LangfuseProject
 from svc.importers.langfuse_files import LangfuseFiles

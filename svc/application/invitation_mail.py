@@ -16,7 +16,7 @@ from actors.invitations import MAILBOX_BOUND, InvitationMailer, InvitationMailTa
 from actors.supervision import Vitals
 from protocol.alerts import MailSending, Undelivered
 from svc.application.alert_dispatcher import AlertDispatcher, public_origin
-from svc.domain.invitation_mail import invitation_mail
+from svc.domain.accounts.invitation_mail import invitation_mail
 from svc.store.accounts.invitations import InvitationStore
 from svc.store.postgres.database import Database
 

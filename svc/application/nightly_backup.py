@@ -13,7 +13,7 @@ import trio
 
 from protocol.operator import OperatorError
 from svc.config.table import Settings
-from svc.domain.disk_budget import LEAST_WALS
+from svc.domain.retention.disk_budget import LEAST_WALS
 from svc.runtime.child import fault_of, program
 from svc.store.postgres.database import Database
 from svc.store.retention.disk_use import PostgresDiskStore

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from svc.domain.rates import OwnPrices
+from svc.domain.pricing.rates import OwnPrices
 from svc.ingest.prices import BadPrices, parse_prices, read_prices
 from svc.store.replicas.prices import OwnPricesStore
 

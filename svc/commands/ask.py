@@ -32,8 +32,8 @@ from svc.commands.filters import read_filters, refusal_sentence
 from svc.commands.place import name_project, named_project
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
-from svc.domain.datasets import DATASETS, EVENT_TIME, SPANS
-from svc.domain.measures import MEASURES
+from svc.domain.queries.datasets import DATASETS, EVENT_TIME, SPANS
+from svc.domain.queries.measures import MEASURES
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.attributes import promoted_fields

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from svc.commands.columns import print_columns, printable
 from svc.commands.printing import minute
-from svc.domain.measures import COUNT
 from svc.domain.quantities import count, duration, money, percent
+from svc.domain.queries.measures import COUNT
 
 Answer = dict[str, Any]
 

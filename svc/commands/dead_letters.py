@@ -18,9 +18,9 @@ from protocol.rest.query import timestamp
 from protocol.storage import Batch, Written
 from protocol.text import clean_value
 from svc.config.table import Settings
-from svc.domain.intake import decoder
-from svc.domain.masking import Masker
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.intake.masking import Masker
+from svc.domain.pricing.prices import PriceBook
 from svc.ingest.prices import price_book
 from svc.store.accounts.audit import OPERATOR
 from svc.store.postgres.partitions import DayPartitions

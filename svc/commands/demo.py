@@ -41,7 +41,7 @@ from svc.commands.demo_story import (
 from svc.commands.own_service import asking, other_folder, own_url
 from svc.commands.place import name_project, named_project
 from svc.config.table import Settings
-from svc.domain.exporters import DEMO_SCOPE
+from svc.domain.exporters.counters import DEMO_SCOPE
 from svc.domain.quantities import duration
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import PostgresKeyStore

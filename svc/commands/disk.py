@@ -11,8 +11,8 @@ from typing import Any
 from svc.commands.columns import print_columns
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
-from svc.domain.disk_budget import DiskUse, Forecast, drop_steps, forecast, level_of
 from svc.domain.quantities import percent, size
+from svc.domain.retention.disk_budget import DiskUse, Forecast, drop_steps, forecast, level_of
 from svc.runtime.clock import now
 from svc.store.retention.disk_use import PostgresDiskStore
 from svc.wiring.open_store import open_store

@@ -30,8 +30,8 @@ from svc.commands.report import print_attributes, print_report
 from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
-from svc.domain.access import signup_warnings
-from svc.domain.ingest_report import rename_text
+from svc.domain.accounts.access import signup_warnings
+from svc.domain.exporters.report import rename_text
 from svc.domain.quantities import counted
 from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.asyncio_loop import asyncio_loop

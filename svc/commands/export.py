@@ -29,7 +29,7 @@ from svc.commands.parquet import parquet_rows
 from svc.commands.place import name_project, named_project
 from svc.commands.telling import Teller
 from svc.config.table import Settings
-from svc.domain.datasets import SPANS, Field
+from svc.domain.queries.datasets import SPANS, Field
 from svc.importers.exported import wire_of
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database

@@ -22,10 +22,10 @@ from svc.commands.place import name_project, named_project
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.attributes.reading import AttributeReader
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.rework import remapped, repriced
+from svc.domain.pricing.prices import PriceBook
 from svc.domain.quantities import count, money
-from svc.domain.rework import remapped, repriced
-from svc.domain.span import SpanRow
+from svc.domain.spans.span import SpanRow
 from svc.ingest.prices import price_book
 from svc.store.accounts.projects import Project
 from svc.store.postgres.database import Database

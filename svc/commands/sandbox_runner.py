@@ -26,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises `OperatorError` without a key."""
     # What follows takes a second to import, and help need not wait for it.
-    from svc.domain.pricing import PriceBook
+    from svc.domain.pricing.prices import PriceBook
     from svc.runner.starting import serve_runner, stop_on_signals
     from svc.runtime.child import end_with_parent, parent_pipe
     from svc.wiring.runner import backend, local_cli, surrounding

@@ -36,7 +36,7 @@ from svc.commands.doctor import examined
 from svc.commands.own_service import asking, own_url
 from svc.commands.printing import offer_json, print_json
 from svc.config.table import Settings, setting_rows
-from svc.domain.disk_budget import forecast
+from svc.domain.retention.disk_budget import forecast
 from svc.runtime.clock import now
 from svc.store.backup.catalog import steps
 from svc.store.postgres.database import Connection, Database

@@ -40,7 +40,7 @@ from protocol.rest.feedback import (
 from protocol.rest.query import instant, read_body
 from protocol.storage import Outage
 from protocol.tokens import FEEDBACK_PURPOSE
-from svc.domain.feedback import MOST_NAMES, Feedback, FeedbackSource, WrongFeedback, checked, id_of
+from svc.domain.feedback.entries import MOST_NAMES, Feedback, FeedbackSource, WrongFeedback, checked, id_of
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import Context, lowered
 from svc.front.envelope import json_response, opened, preflight_response, refusal_response

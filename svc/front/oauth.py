@@ -22,7 +22,7 @@ from quart import Response, request
 from actors.keys import Grant, Keys
 from protocol.storage import Eviction, Outage
 from protocol.tokens import OAUTH_PURPOSE
-from svc.domain.oauth import SCOPE, ClientMetadata, WrongClient, client_of
+from svc.domain.accounts.oauth import SCOPE, ClientMetadata, WrongClient, client_of
 from svc.front.auth.calls import Context, lowered
 from svc.front.auth.client import Client, public_address
 from svc.front.envelope import json_response, opened, preflight_response

@@ -1,7 +1,7 @@
 """Feedback of other products as events of spans, which is how it comes along with a history.
 
 Called by the importers of products that keep scores or annotations. The event and its attributes are those of
-OpenTelemetry's conventions (`svc.domain.feedback`). Never fetches.
+OpenTelemetry's conventions (`svc.domain.feedback.entries`). Never fetches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from svc.domain.feedback import AUTHOR_ATTRIBUTE, EVALUATION_EVENT
+from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT
 from svc.importers.source import nanoseconds, pairs_of
 
 #: Entries of one span that come along.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from protocol.refusals import Refused
 from protocol.rest.query import instant
-from svc.domain.feedback import AUTHOR_ATTRIBUTE, EVALUATION_EVENT
+from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT
 from svc.importers.source import pairs_of
 
 #: Assessments of one trace that come along.

@@ -24,7 +24,7 @@ from protocol.inflate import Unreadable
 from protocol.otlp.admission import admit
 from protocol.otlp.limits import Limits, OverLimit
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
-from svc.domain.intake import StoredSpan
+from svc.domain.intake.batches import StoredSpan
 from svc.importers.journal import Journal, SourceSums
 from svc.importers.source import Identity, ImportPage, ImportWindow, Source
 

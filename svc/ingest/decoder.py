@@ -37,11 +37,11 @@ from protocol.decoding import (
 )
 from protocol.framing import Frames
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
-from svc.domain.exporters import Observations
-from svc.domain.intake import decoder
-from svc.domain.packing import SEEN_BYTES, Seen
-from svc.domain.pricing import PriceBook
-from svc.domain.rates import OwnPrices
+from svc.domain.exporters.counters import Observations
+from svc.domain.intake.batches import decoder
+from svc.domain.intake.packing import SEEN_BYTES, Seen
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.pricing.rates import OwnPrices
 from svc.ingest.attributes import opened_exchange
 from svc.ingest.masking import MaskingExchange
 from svc.ingest.prices import parse_prices

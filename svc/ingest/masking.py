@@ -12,7 +12,7 @@ from datetime import datetime
 import attrs
 
 from protocol.storage import Outage
-from svc.domain.masking import Masker
+from svc.domain.intake.masking import Masker
 from svc.store.postgres.database import Database
 from svc.store.spans.masking import MaskingStore
 

@@ -1,7 +1,7 @@
 """The operator's own prices: `SVC_PRICES_FILE`, a TOML file of `[[price]]` tables.
 
 Owns the form of that file and its errors; the README shows it. The wiring reads it at the start and on
-SIGHUP, commands that price read it once. What a price does is `svc.domain.rates`.
+SIGHUP, commands that price read it once. What a price does is `svc.domain.pricing.rates`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from protocol.operator import OperatorError
-from svc.domain.pricing import PriceBook
-from svc.domain.rates import RATE_NAMES, OwnPrice, OwnPrices, OwnTier
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.pricing.rates import RATE_NAMES, OwnPrice, OwnPrices, OwnTier
 
 #: A million tokens for more than this is a slip of the pen.
 _MOST_USD: Final = Decimal(1_000_000)

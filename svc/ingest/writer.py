@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
-from svc.domain.intake import StoredSpan
+from svc.domain.intake.batches import StoredSpan
 from svc.store.spans.writing import SpanStore
 
 

@@ -16,7 +16,7 @@ import trio
 
 from protocol.agents import Spent
 from protocol.running import RunRequest
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.outside.mcp import McpClient
 from svc.outside.models.provider import ModelProvider, ModelRefused, Surrounding, asked_by
 from svc.runner.conversation_loop import Conversation, shown_bytes

@@ -17,7 +17,7 @@ import trio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve as serve_http
 
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.outside.models.provider import Surrounding
 from svc.runner.agent_loop import AgentLoop
 from svc.runner.repository import clear_left

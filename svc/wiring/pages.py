@@ -17,7 +17,7 @@ from protocol.refusals import Refusal
 from protocol.release import release
 from protocol.storage import Batch, Written
 from svc.config.table import Settings
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.front.auth.calls import Context
 from svc.front.health import Health
 from svc.front.metrics import Metrics

@@ -19,7 +19,7 @@ from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import default_terms
 from svc.application.invitation_mail import SmtpInvitationMail
 from svc.config.table import Settings
-from svc.domain.access import mode_of, signup_warnings
+from svc.domain.accounts.access import mode_of, signup_warnings
 from svc.front.auth.callers import Callers
 from svc.front.auth.calls import Context
 from svc.front.auth.client import Surroundings

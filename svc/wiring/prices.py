@@ -8,7 +8,7 @@ from functools import partial
 from actors.notifications import NotificationListener
 from actors.supervision import Actor, Board, Vitals
 from svc.application.shared_prices import SharedPrices
-from svc.domain.rates import OwnPrices
+from svc.domain.pricing.rates import OwnPrices
 from svc.store.postgres.database import Database
 from svc.store.replicas.notices import notices
 from svc.store.replicas.prices import CHANNEL, OwnPricesStore

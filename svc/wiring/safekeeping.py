@@ -20,7 +20,7 @@ from actors.supervision import Actor, Board, Vitals
 from svc.application.nightly_backup import back_up
 from svc.backup.folder import BackupFolder
 from svc.config.table import Settings
-from svc.domain.disk_budget import drop_steps, forecast, level_of
+from svc.domain.retention.disk_budget import drop_steps, forecast, level_of
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.retention.disk_use import PostgresDiskStore

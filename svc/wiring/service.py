@@ -31,10 +31,10 @@ from protocol.storage import Batch
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import ingest_limits
 from svc.config.table import Settings
-from svc.domain.exporters import Observations
-from svc.domain.intake import decoder, split
-from svc.domain.pricing import PriceBook
-from svc.domain.rates import OwnPrices
+from svc.domain.exporters.counters import Observations
+from svc.domain.intake.batches import decoder, split
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.pricing.rates import OwnPrices
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from actors.disk_budget import BudgetRules, DiskBudget, DiskTally
 from actors.supervision import Vitals, keep
 from protocol.storage import Outage
-from svc.domain.disk_budget import DayBytes, DiskUse, DropStep, drop_steps, forecast, level_of
+from svc.domain.retention.disk_budget import DayBytes, DiskUse, DropStep, drop_steps, forecast, level_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BUDGET = 1000

@@ -10,7 +10,7 @@ import trio
 from actors.notifications import NotificationListener
 from actors.supervision import Vitals
 from svc.application.shared_prices import SharedPrices
-from svc.domain.rates import OwnPrices
+from svc.domain.pricing.rates import OwnPrices
 from svc.ingest.prices import BadPrices
 from svc.store.postgres.database import Database
 from svc.store.replicas.notices import hears_itself, notices

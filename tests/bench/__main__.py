@@ -30,9 +30,9 @@ import trio
 
 from protocol.otlp.reading import read_protobuf, walk
 from protocol.storage import Batch
-from svc.domain.intake import StoredSpan, decoder
-from svc.domain.mapping import map_span
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import StoredSpan, decoder
+from svc.domain.intake.mapping import map_span
+from svc.domain.pricing.prices import PriceBook
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.payloads import frame_up
 from svc.store.spans.writing import _copy, _Kept

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan, read_clean, walk
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, texts_of
-from svc.domain.mapping import map_span
+from svc.domain.intake.mapping import map_span
 from svc.domain.marks.rules import marks_of
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from tests.bench.tallying import agents
 from tests.wire import request, span
 

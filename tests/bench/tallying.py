@@ -28,8 +28,8 @@ import trio
 
 from protocol.storage import Batch
 from svc.config.table import read_settings
-from svc.domain.intake import decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.runtime.garbage import collect_seldom
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.clock import server_clock

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.agent_path import BETWEEN
+from svc.domain.traces.agent_path import BETWEEN
 from svc.store.postgres.database import Connection, Database
 from tests.detecting.labelled import DAY, HOUR, MONDAY, App, Planted
 

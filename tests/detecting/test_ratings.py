@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from svc.detecting.analyst import CaseAnalyst, RuleReports
-from svc.domain.feedback import checked
+from svc.domain.feedback.entries import checked
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from protocol.otlp.reading import WireEvent, WireResource, WireScope, WireSpan
-from svc.domain.mapping import map_span
-from svc.domain.pricing import PriceBook
-from svc.domain.span import SpanRow
+from svc.domain.intake.mapping import map_span
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.spans.span import SpanRow
 
 BOOK = PriceBook()
 START_NS = 1_795_166_413_000_000_000

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from protocol.otlp.reading import WireScope, WireSpan
-from svc.domain.mapping import map_span
-from svc.domain.rollup import TraceRollup, roll_up
-from svc.domain.span import SpanRow
-from svc.domain.tool_calls import dedupe_tool_calls
+from svc.domain.intake.mapping import map_span
+from svc.domain.spans.span import SpanRow
+from svc.domain.traces.rollup import TraceRollup, roll_up
+from svc.domain.traces.tool_calls import dedupe_tool_calls
 from tests.domain import BOOK, START_NS, wire
 
 INTERNAL, SERVER, CLIENT = 1, 2, 3

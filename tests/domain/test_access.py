@@ -7,7 +7,7 @@ from typing import Final, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.access import (
+from svc.domain.accounts.access import (
     ORG_ROLES,
     PROJECT_ROLES,
     OrgPermission,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.agent_graph import (
+from svc.domain.traces.agent_graph import (
     BOX_HEIGHT,
     BOX_WIDTH,
     MOST_BOXES,

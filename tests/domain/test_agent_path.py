@@ -6,8 +6,8 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.agent_path import BETWEEN, CALLS, PART_CHARS, STEPS, PathSpan, agent_paths
-from svc.domain.span import Kind
+from svc.domain.spans.span import Kind
+from svc.domain.traces.agent_path import BETWEEN, CALLS, PART_CHARS, STEPS, PathSpan, agent_paths
 
 KINDS: list[Kind] = ["llm", "tool", "agent", "step", "retrieval"]
 

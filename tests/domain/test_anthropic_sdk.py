@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from svc.domain.payload import payload_of
-from svc.domain.rollup import roll_up
+from svc.domain.intake.payload import payload_of
+from svc.domain.traces.rollup import roll_up
 from tests.domain import buckets, mapped, wire
 
 CALL: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.call_site import infer_call_site
+from svc.domain.spans.call_site import infer_call_site
 from tests.domain import mapped
 
 

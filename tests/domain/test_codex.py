@@ -10,11 +10,11 @@ import pytest
 
 from protocol.storage import Batch
 from svc.domain.attributes.reading import AttributeReader
-from svc.domain.inherited_models import inherit_models
-from svc.domain.intake import decoder
-from svc.domain.mapping import map_span
-from svc.domain.rework import remapped
-from svc.domain.span import SpanRow
+from svc.domain.intake.batches import decoder
+from svc.domain.intake.inherited_models import inherit_models
+from svc.domain.intake.mapping import map_span
+from svc.domain.intake.rework import remapped
+from svc.domain.spans.span import SpanRow
 from tests import wire
 from tests.domain import BOOK, buckets, mapped
 from tests.domain import wire as wire_span

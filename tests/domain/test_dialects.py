@@ -16,7 +16,7 @@ import svc.domain.dialects as table
 from svc.domain.dialects import DIALECTS, PRECEDENCE, read, read_details
 from svc.domain.dialects.dialect import Detail, Dialect, Field, Found
 from svc.domain.dialects.understood import understood
-from svc.domain.payload import payload_of
+from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
 from tests.domain.speaking import CONVERSATIONS, USAGES
 from tests.domain.test_mapping import hostile, values

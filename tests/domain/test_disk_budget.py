@@ -6,7 +6,15 @@ from datetime import date, timedelta
 
 import pytest
 
-from svc.domain.disk_budget import PAYLOADS, WHOLE, DayBytes, DiskUse, drop_steps, forecast, level_of
+from svc.domain.retention.disk_budget import (
+    PAYLOADS,
+    WHOLE,
+    DayBytes,
+    DiskUse,
+    drop_steps,
+    forecast,
+    level_of,
+)
 
 TODAY = date(2026, 11, 20)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from svc.domain.envelope_size import fields_within
+from svc.domain.intake.envelope_size import fields_within
 from tests.cost import least, taken_s
 
 MOST = 1_000

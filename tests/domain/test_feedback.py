@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.otlp.reading import read_clean, walk
-from svc.domain import feedback
-from svc.domain.feedback import Feedback, WrongFeedback, checked, from_span, guessed_better
+from svc.domain.feedback import entries as feedback
+from svc.domain.feedback.entries import Feedback, WrongFeedback, checked, from_span, guessed_better
 from tests import wire
 
 TRACE, SPAN = bytes(range(1, 17)), bytes(range(1, 9))

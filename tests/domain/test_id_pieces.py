@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.id_pieces import ID_BYTES, MARKS, PIECE, having, marks, signature
+from svc.domain.queries.id_pieces import ID_BYTES, MARKS, PIECE, having, marks, signature
 
 IDS = st.lists(st.binary(min_size=ID_BYTES, max_size=ID_BYTES), min_size=1, max_size=40)
 #: As of exporters that count, or fill short ids up with zeros.

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from protocol.storage import Batch
-from svc.domain.exporters import Observations
-from svc.domain.intake import CHUNK_SPANS, StoredSpan, decoder, split
-from svc.domain.pricing import PriceBook
+from svc.domain.exporters.counters import Observations
+from svc.domain.intake.batches import CHUNK_SPANS, StoredSpan, decoder, split
+from svc.domain.pricing.prices import PriceBook
 from tests.domain.speaking import CONVERSATIONS, USAGES
 from tests.wire import request, span
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from svc.domain.payload import payload_of
+from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
 
 CALL = {

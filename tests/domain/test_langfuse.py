@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.payload import payload_of
+from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
 
 GENERATION = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.rest.accounts import email_key, email_written
-from svc.domain.lookalike_addresses import _PAIRS, likenesses
+from svc.domain.accounts.lookalike_addresses import _PAIRS, likenesses
 
 
 def test_every_pair_is_a_letter_of_another_alphabet_and_one_of_ours() -> None:

@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from protocol.otlp.reading import read_clean, walk
 from protocol.storage import Batch
-from svc.domain.intake import decoder
-from svc.domain.masking import CLASSES, PATTERNS_MAX, BadMask, Masker, MaskRule, check_rules, is_card, is_iban
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.intake.masking import (
+    CLASSES,
+    PATTERNS_MAX,
+    BadMask,
+    Masker,
+    MaskRule,
+    check_rules,
+    is_card,
+    is_iban,
+)
+from svc.domain.pricing.prices import PriceBook
 from tests.store.spans.test_writing import NOW, one
 from tests.wire import event, link, request
 

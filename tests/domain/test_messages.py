@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from svc.domain.messages import PREVIEW_CHARS, answer, conversation, last_user_text, normal, preview
-from svc.domain.payload import payload_of
-from svc.domain.values import decoded
+from svc.domain.intake.payload import payload_of
+from svc.domain.spans.messages import PREVIEW_CHARS, answer, conversation, last_user_text, normal, preview
+from svc.domain.spans.values import decoded
 from tests.domain import event, mapped, wire
 
 CALL = {"type": "tool_call", "id": "c1", "name": "f", "arguments": {"a": 1}}

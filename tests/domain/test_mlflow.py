@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from svc.domain.payload import payload_of
+from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import svc.domain.dialects.dialect as shape
 from svc.domain.dialects.dialect import indexed
-from svc.domain.payload import payload_of
+from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
 
 

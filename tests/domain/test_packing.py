@@ -17,8 +17,17 @@ from hypothesis import strategies as st
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, envelope, walk
-from svc.domain import packing
-from svc.domain.packing import SEEN_BYTES, Frame, Packer, Parts, Seen, frames, pack_message, unpack_messages
+from svc.domain.intake import packing
+from svc.domain.intake.packing import (
+    SEEN_BYTES,
+    Frame,
+    Packer,
+    Parts,
+    Seen,
+    frames,
+    pack_message,
+    unpack_messages,
+)
 from tests.plain import plain
 from tests.wire import event, request, span
 
@@ -110,7 +119,7 @@ def test_a_newer_text_may_take_the_place_of_an_older_one_and_nothing_is_lost() -
 
 
 def test_two_texts_with_one_mark_stay_two_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svc.domain.packing.xxh3_64_intdigest", lambda text, seed=0: 7)
+    monkeypatch.setattr("svc.domain.intake.packing.xxh3_64_intdigest", lambda text, seed=0: 7)
     packer = Packer()
     for number in range(4):
         sent = wire({"input.value": f"{number} {TEXT}", "more": f"{number} more {TEXT}"})

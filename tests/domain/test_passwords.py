@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from protocol.rest.accounts import PASSWORD_MIN
-from svc.domain.passwords import common_passwords, is_common
+from svc.domain.accounts.passwords import common_passwords, is_common
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,9 @@ def test_any_other_text_is_not(password: str) -> None:
 
 
 def test_the_list_holds_what_length_does_not_refuse_and_says_where_it_is_from() -> None:
-    lines = files("svc.domain").joinpath("common_passwords.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        files("svc.domain.accounts").joinpath("common_passwords.txt").read_text(encoding="utf-8").splitlines()
+    )
     remarks, passwords = lines[:5], lines[5:]
     assert all(line.startswith("# ") for line in remarks)
     assert any("https://" in line for line in remarks)

@@ -13,7 +13,7 @@ from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from tests.domain import BOOK
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from svc.domain.payload import payload_of
+from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
 
 EVENTS = [

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from svc.domain.dialects import DIALECTS
-from svc.domain.exporters import Observations, SeenSpans
-from svc.domain.ingest_report import remap_line, rename_text
-from svc.domain.mapping import map_span
-from svc.domain.renamed_keys import (
+from svc.domain.exporters.counters import Observations, SeenSpans
+from svc.domain.exporters.renamed_keys import (
     KNOWN_KEYS,
     MOST_WATCHED,
     KnownKeys,
@@ -24,7 +22,9 @@ from svc.domain.renamed_keys import (
     renamed_keys,
     subject_of,
 )
-from svc.domain.span import instant
+from svc.domain.exporters.report import remap_line, rename_text
+from svc.domain.intake.mapping import map_span
+from svc.domain.spans.span import instant
 from tests.domain import BOOK, START_NS, wire
 
 NOW = instant(START_NS)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.retention import Cutoffs, Override, Terms, cutoffs
+from svc.domain.retention.terms import Cutoffs, Override, Terms, cutoffs
 
 DAY = timedelta(days=1)
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))

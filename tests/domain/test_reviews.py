@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.reviews import MOST_COMPARED, Review, ReviewProgress, agreements, progress
+from svc.domain.feedback.reviews import MOST_COMPARED, Review, ReviewProgress, agreements, progress
 
 
 def reviews(**answers: str) -> list[Review]:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc.domain.duplicate_calls import mark_duplicate_calls
-from svc.domain.rollup import roll_up
-from svc.domain.span import SpanRow, ToolCall
-from svc.domain.tool_calls import dedupe_tool_calls
+from svc.domain.spans.span import SpanRow, ToolCall
+from svc.domain.traces.duplicate_calls import mark_duplicate_calls
+from svc.domain.traces.rollup import roll_up
+from svc.domain.traces.tool_calls import dedupe_tool_calls
 from tests.domain import buckets, mapped
 from tests.domain.speaking import CHAT, USAGES, WRAPPERS, shared
 from tests.examples import examples

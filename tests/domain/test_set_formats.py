@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.set_formats import FORMATS
+from svc.domain.feedback.set_formats import FORMATS
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

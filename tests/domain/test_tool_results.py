@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.tool_results import MAX_RESULT_CHARS, failure_in
-from svc.domain.values import MESSAGE_CHARS, NAME_CHARS
+from svc.domain.spans.tool_results import MAX_RESULT_CHARS, failure_in
+from svc.domain.spans.values import MESSAGE_CHARS, NAME_CHARS
 from tests.domain import event, mapped
 
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}

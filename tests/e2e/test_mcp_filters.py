@@ -13,7 +13,7 @@ import pytest
 
 from protocol.detection import Cause, Firing, Ref
 from protocol.rest.query import timestamp
-from svc.domain.feedback import checked
+from svc.domain.feedback.entries import checked
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.firings import ClassifierEventStore
 from svc.store.feedback.sets import NoRoomForSets, SetStore

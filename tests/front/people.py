@@ -16,7 +16,7 @@ from actors.keys import MAILBOX_BOUND, KeyCache, Keys, RevocationListener, Verdi
 from actors.supervision import Vitals
 from protocol.storage import Eviction, Written
 from svc.config.table import read_settings
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.front.api.routes import Api
 from svc.front.api.table import ROUTES
 from svc.front.app import App

@@ -16,7 +16,7 @@ import pytest
 
 from actors.keys import Grant
 from protocol.tokens import MCP_PURPOSE, OAUTH_PURPOSE
-from svc.domain.oauth import SCOPE
+from svc.domain.accounts.oauth import SCOPE
 from svc.front.mcp.endpoint import Mcp
 from svc.store.accounts import oauth as oauth_store
 from svc.store.postgres.database import Database

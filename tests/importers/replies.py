@@ -14,8 +14,8 @@ import msgspec
 from protocol.otlp.admission import admit
 from protocol.otlp.limits import DEFAULT_LIMITS
 from protocol.storage import Batch
-from svc.domain.intake import StoredSpan, decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import StoredSpan, decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.importers.source import ImportPage, ImportWindow, Source
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -6,7 +6,7 @@ from typing import Any
 
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import walk
-from svc.domain.feedback import Feedback, from_span
+from svc.domain.feedback.entries import Feedback, from_span
 from svc.importers.mlflow_assessments import MOST_ASSESSMENTS, add_assessments
 from svc.importers.source import request_of, service_resource
 

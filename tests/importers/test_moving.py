@@ -16,8 +16,8 @@ from protocol.importing import StoredSums
 from protocol.operator import OperatorError
 from protocol.otlp.limits import DEFAULT_LIMITS
 from protocol.storage import Outage, StoreRefused, Written
-from svc.domain.intake import StoredSpan, decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import StoredSpan, decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.importers.journal import Journal, MovedSpans, SourceSums, journal
 from svc.importers.moving import BY_DATABASE, PATIENCE_S, HistoryMove, window_of
 from svc.importers.source import Identity, ImportPage, ImportWindow

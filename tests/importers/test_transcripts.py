@@ -14,9 +14,9 @@ import pytest
 import zstandard
 
 from protocol.operator import OperatorError
-from svc.domain.intake import StoredSpan
-from svc.domain.pricing import PriceBook
-from svc.domain.span import TOKEN_BUCKETS, SpanRow
+from svc.domain.intake.batches import StoredSpan
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.spans.span import TOKEN_BUCKETS, SpanRow
 from svc.importers import transcripts
 from svc.importers.source import ImportPage, ImportWindow
 from svc.importers.transcripts import CUT_OFF, NO_FIELDS, NO_JSON, TOO_LONG, TranscriptFolder

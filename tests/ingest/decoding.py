@@ -20,10 +20,10 @@ from protocol.compiled import MODULES
 from protocol.otlp.reading import open_envelope
 from protocol.storage import Batch
 from svc.domain.detect.detectors.settled_trace import SpanTexts, texts_of
-from svc.domain.exporters import Observations
-from svc.domain.intake import StoredSpan, decoder
-from svc.domain.payload import payload_of
-from svc.domain.pricing import PriceBook
+from svc.domain.exporters.counters import Observations
+from svc.domain.intake.batches import StoredSpan, decoder
+from svc.domain.intake.payload import payload_of
+from svc.domain.pricing.prices import PriceBook
 from svc.store.spans.encoding import encode
 from svc.store.spans.writing import _rolled
 

@@ -171,23 +171,23 @@ def asked(*code: str, **env: str) -> str:
 
 def test_what_is_off_is_not_taken_and_the_version_says_so() -> None:
     assert f"plain Python: {SWITCH} says so" in asked("-m", "svc", "--version", **{SWITCH: "false"})
-    where = asked("-c", "import svc.domain.mapping as m; print(m.__file__)", **{SWITCH: "false"})
+    where = asked("-c", "import svc.domain.intake.mapping as m; print(m.__file__)", **{SWITCH: "false"})
     assert where.strip().endswith("mapping.py")
 
 
 def test_a_twin_is_named_by_its_text_so_that_another_text_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = twin("svc.domain.mapping")
+    before = twin("svc.domain.intake.mapping")
     for name in MODULES:
         for source in sources(name):
             copy = tmp_path / source.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(source.read_bytes())
     monkeypatch.setattr(protocol.compiled, "_ROOT", tmp_path)
-    assert twin("svc.domain.mapping") == before
-    (tmp_path / "svc/domain/mapping.py").write_text("# another text\n")
-    assert twin("svc.domain.mapping") != before
+    assert twin("svc.domain.intake.mapping") == before
+    (tmp_path / "svc/domain/intake/mapping.py").write_text("# another text\n")
+    assert twin("svc.domain.intake.mapping") != before
 
 
 def test_a_twin_that_does_not_load_leaves_the_source_and_says_so(
@@ -196,8 +196,8 @@ def test_a_twin_that_does_not_load_leaves_the_source_and_says_so(
     monkeypatch.delenv(SWITCH, raising=False)
     monkeypatch.setattr(protocol.compiled, "_FOLDER", tmp_path)
     assert "nothing is compiled" in state()[1]
-    (tmp_path / twin("svc.domain.mapping")).write_bytes(b"\x7fELF and nothing else")
-    assert protocol.compiled._Twins().find_spec("svc.domain.mapping", None) is None
+    (tmp_path / twin("svc.domain.intake.mapping")).write_bytes(b"\x7fELF and nothing else")
+    assert protocol.compiled._Twins().find_spec("svc.domain.intake.mapping", None) is None
     assert state() == (
         False,
         "plain Python: what is compiled is of other sources, or does not run on this system",

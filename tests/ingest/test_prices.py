@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from svc.domain.pricing import PriceBook, Priced
+from svc.domain.pricing.prices import PriceBook, Priced
 from svc.ingest.prices import BadPrices, read_prices
 from tests.readme import whole
 from tests.service import TRACE_SVC, environment, running, until

@@ -12,7 +12,7 @@ import trio
 from protocol.agents import RUN_TOOLS, RunLimits
 from protocol.running import OVER, Credential, McpPlace, RunEvents, RunRequest, RunResult, RunStands
 from svc.domain.agents.schemas import SCHEMAS
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.outside.addresses import LOCAL_NETWORKS, AddressRule
 from svc.outside.models.provider import Surrounding
 from svc.outside.runner import RunnerClient

@@ -12,8 +12,8 @@ import pytest
 from protocol.storage import Batch
 from svc.commands.report import print_attributes
 from svc.domain.attributes.census import FIRST
-from svc.domain.intake import decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.ingest.attributes import AttributeExchange
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database

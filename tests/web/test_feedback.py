@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from svc.domain.feedback import checked
+from svc.domain.feedback.entries import checked
 from svc.runtime.clock import now
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from svc.domain.comparison import Outlined, compared, first_difference, largest_differences
+from svc.domain.traces.comparison import Outlined, compared, first_difference, largest_differences
 from svc.web.traces.message_parts import INLINE_CHARS, PART_CHARS, Room, messages, part_at, steps
 from svc.web.traces.word_diff import MOST_WORDS, word_diff
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from protocol.storage import Batch, Letter, StoreRefused, Written
-from svc.domain.intake import decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.runtime.clock import now
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.dead_letters import DeadLetterStore

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from protocol.storage import Outage
-from svc.domain.access import Role
+from svc.domain.accounts.access import Role
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from svc.domain.pricing import PriceBook
-from svc.domain.rates import OwnPrice, OwnPrices
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.pricing.rates import OwnPrice, OwnPrices
 from svc.store.postgres.database import Database
 from svc.store.spans import reprice_preview
 from tests.front.people import process_view, replica

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from protocol.otlp.json import read_json
-from svc.domain.retention import Terms
+from svc.domain.retention.terms import Terms
 from svc.runtime.clock import now
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database

@@ -1,8 +1,8 @@
 """The values of a span's attribute fields, taken on the hot path.
 
 Owned by a decoder: `AttributeReader` remembers what the last resource said and which keys each project has
-promoted. `svc.domain.intake` calls it once a span; the store turns its pairs into codes. Never raises over
-what a client sent, never keeps more than `MOST_TOGETHER` values of a span.
+promoted. `svc.domain.intake.batches` calls it once a span; the store turns its pairs into codes. Never raises
+over what a client sent, never keeps more than `MOST_TOGETHER` values of a span.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA, spellings
-from svc.domain.service_names import without_instance
-from svc.domain.span import SpanRow
-from svc.domain.values import NAME_CHARS, text
+from svc.domain.spans.service_names import without_instance
+from svc.domain.spans.span import SpanRow
+from svc.domain.spans.values import NAME_CHARS, text
 
 #: Values of one span: fields times the tags of each.
 MOST_TOGETHER: Final = 48

@@ -24,7 +24,7 @@ from svc.domain.columns.encoding import (
     UNPRICED,
     PackedColumn,
 )
-from svc.domain.measures import MeasureName
+from svc.domain.queries.measures import MeasureName
 
 #: The column whose values a measure counts once each.
 DISTINCT: Final[Mapping[MeasureName, str]] = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}

@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.columns.encoding import COST_REST_DIGITS, DURATION_RATIO, DURATION_UNIT_MS, TOKENS
-from svc.domain.measures import MeasureName
+from svc.domain.queries.measures import MeasureName
 
 #: The first hour of a bucket, None where there is but one; the value of a group, None also where there are
 #: none.

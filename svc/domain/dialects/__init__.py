@@ -17,14 +17,14 @@ import attrs
 import msgspec
 
 from protocol.otlp.reading import WireSpan
-from svc.domain.conversation_history import HISTORY_KEY
 from svc.domain.dialects.details import detail_of
 from svc.domain.dialects.dialect import Attributes, Detail, Dialect, Field, Found, Messages, Reader, holding
 from svc.domain.dialects.names import OPERATIONS, read_name
 from svc.domain.dialects.table import ANY_KEY, GENAI, GENERAL, READERS
 from svc.domain.dialects.table import DIALECTS as DIALECTS
 from svc.domain.dialects.table import PRECEDENCE as PRECEDENCE
-from svc.domain.values import present, text
+from svc.domain.spans.conversation_history import HISTORY_KEY
+from svc.domain.spans.values import present, text
 
 _DETAILED: Final = (GENAI, *(dialect for dialect in DIALECTS if dialect is not GENAI))
 #: Where those that speak GenAI have the answer, as one text.

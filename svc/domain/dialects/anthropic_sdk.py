@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.values import count, present
+from svc.domain.spans.values import count, present
 
 _GIVEN: Final = "anthropic.usage.compaction.input_tokens"
 _ANSWERED: Final = "anthropic.usage.compaction.output_tokens"

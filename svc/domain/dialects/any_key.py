@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.dialects.usage_objects import DETAILS, agreeing, opened
-from svc.domain.values import text_unquoted
+from svc.domain.spans.values import text_unquoted
 
 _CALLS: Final = ("llm", "embedding", "reranker")
 _ENDINGS: Final = ("usage_metadata", ".usage")

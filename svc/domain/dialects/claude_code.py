@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.span import Kind
-from svc.domain.values import count, milliseconds, present, text, unquoted
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import count, milliseconds, present, text, unquoted
 
 #: With or without `claude_code.` before, as the version may be.
 TYPES: Final[Mapping[str, Kind]] = {

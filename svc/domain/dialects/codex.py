@@ -2,7 +2,7 @@
 
 Owns: the keys under `codex.*`, and what `tool_name` and `call_id` mean beside each other. Called by the table
 of dialects. Most of its spans are functions of its own and steps. The span of an answer holds its usage, the
-one of the request above it the model: `svc.domain.inherited_models` brings them together.
+one of the request above it the model: `svc.domain.intake.inherited_models` brings them together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.values import present, text
+from svc.domain.spans.values import present, text
 
 _CALL: Final = "call_id"
 THOUGHT: Final = "codex.usage.reasoning_output_tokens"

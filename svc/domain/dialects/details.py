@@ -9,7 +9,7 @@ from typing import Any
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Detail, Dialect
-from svc.domain.values import decoded, milliseconds, present, text
+from svc.domain.spans.values import decoded, milliseconds, present, text
 
 
 def detail_of(span: WireSpan, dialect: Dialect, detail: Detail, key: str) -> Any:

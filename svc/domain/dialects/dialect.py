@@ -79,9 +79,9 @@ class Dialect:
     for a key. Token totals are *inclusive* (input holds cache reads and writes, output holds reasoning) and
     so is `input_cost`: a dialect that reports exclusively adds up in `derive`. `derive` yields what no single
     key says, seeing the attributes and what was found so far. `input_messages` and `output_messages` give a
-    span's messages in whichever style the dialect has, `svc.domain.messages` reads all styles; an empty list
-    says that what looks like messages to others is none. `details` lists keys as `keys` does; one that ends
-    in `.*` stands for all that start so.
+    span's messages in whichever style the dialect has, `svc.domain.spans.messages` reads all styles; an empty
+    list says that what looks like messages to others is none. `details` lists keys as `keys` does; one that
+    ends in `.*` stands for all that start so.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Dialect:
     instructions: tuple[str, ...] = ()
     details: Mapping[Detail, tuple[str, ...]] = attrs.field(factory=dict)
     detail_readers: Mapping[str, DetailReader] = attrs.field(factory=dict)
-    #: Retrieved documents in any style that `svc.domain.documents` reads; read side only.
+    #: Retrieved documents in any style that `svc.domain.spans.documents` reads; read side only.
     documents: Messages | None = None
     #: Arguments and result of a tool's span, where they stand on its events.
     tool_exchange: Callable[[WireSpan], Iterable[tuple[Field, Any]]] | None = None

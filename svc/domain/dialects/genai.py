@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireEvent, WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field
-from svc.domain.messages import messages_in
-from svc.domain.span import Kind
-from svc.domain.values import decoded, milliseconds, present, text, unquoted
+from svc.domain.spans.messages import messages_in
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import decoded, milliseconds, present, text, unquoted
 
 #: Well-known values of `gen_ai.operation.name`. Others (such as `agent_step`) leave the kind to other signs.
 OPERATIONS: Final[Mapping[str, Kind]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from svc.domain.dialects.dialect import Dialect
-from svc.domain.values import text
+from svc.domain.spans.values import text
 
 
 def _identity(value: Any) -> str | None:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.dialects.usage_objects import DETAILS, agreeing, usage_of_answer
-from svc.domain.messages import conversation
-from svc.domain.values import count, decoded, present
+from svc.domain.spans.messages import conversation
+from svc.domain.spans.values import count, decoded, present
 
 _REQUEST: Final = "gcp.vertex.agent.llm_request"
 _RESPONSE: Final = "gcp.vertex.agent.llm_response"

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.messages import conversation, messages_in
-from svc.domain.span import Kind
-from svc.domain.values import decoded, present, unquoted
+from svc.domain.spans.messages import conversation, messages_in
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import decoded, present, unquoted
 
 TYPES: Final[Mapping[str, Kind]] = {
     "LLM": "llm",

@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.documents import documents_in
-from svc.domain.messages import conversation, messages_in
-from svc.domain.span import Kind
-from svc.domain.values import count, decoded, milliseconds, money, present, unquoted
+from svc.domain.spans.documents import documents_in
+from svc.domain.spans.messages import conversation, messages_in
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import count, decoded, milliseconds, money, present, unquoted
 
 #: A `span` or an `event` is anything, so other signs decide.
 TYPES: Final[Mapping[str, Kind]] = {

@@ -14,10 +14,10 @@ from typing import Any, Final
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.dialects.usage_objects import opened
-from svc.domain.documents import documents_in
-from svc.domain.messages import conversation
-from svc.domain.span import Kind
-from svc.domain.values import count, decoded, money
+from svc.domain.spans.documents import documents_in
+from svc.domain.spans.messages import conversation
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import count, decoded, money
 
 RUNS: Final[Mapping[str, Kind]] = {
     "llm": "llm",

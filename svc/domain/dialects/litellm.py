@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.dialects.usage_objects import DETAILS, details_in, opened
-from svc.domain.span import Kind
-from svc.domain.values import decoded, money, present, text
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import decoded, money, present, text
 
 _COST: Final = "litellm.cost."
 _HIDDEN: Final = "hidden_params"

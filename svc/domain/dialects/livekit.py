@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.values import present
+from svc.domain.spans.values import present
 
 _TOOL: Final = ("lk.function_tool.name", "lk.pii.function_tool.name")
 _INPUTS: Final = ("lk.pii.user_input", "lk.user_input", "lk.pii.user_transcript", "lk.user_transcript")

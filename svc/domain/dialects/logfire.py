@@ -13,9 +13,9 @@ from typing import Any, Final
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.dialects.usage_objects import DETAILS, details_in, opened
-from svc.domain.messages import conversation
-from svc.domain.span import Kind
-from svc.domain.values import decoded, present, text
+from svc.domain.spans.messages import conversation
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import decoded, present, text
 
 _TEMPLATE: Final = "logfire.msg_template"
 _MESSAGE: Final = "logfire.msg"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Field
-from svc.domain.span import Kind
+from svc.domain.spans.span import Kind
 
 _ADK: Final = "gcp.vertex.agent"
 _CLIENT: Final = 3

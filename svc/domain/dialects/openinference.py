@@ -15,8 +15,8 @@ import msgspec
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found, indexed
 from svc.domain.dialects.usage_objects import DETAILS, agreeing
-from svc.domain.span import Kind
-from svc.domain.values import decoded, text
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import decoded, text
 
 #: A CHAIN is any glue between calls, the outermost or not, so it is a step; UNKNOWN leaves it to other signs.
 KINDS: Final[Mapping[str, Kind]] = {

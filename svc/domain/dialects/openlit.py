@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.messages import messages_in
-from svc.domain.values import count, text
+from svc.domain.spans.messages import messages_in
+from svc.domain.spans.values import count, text
 
 _EXCLUSIVE: Final = frozenset({"anthropic", "aws.bedrock"})
 _SEARCHES: Final = frozenset({"QUERY", "SEARCH", "SELECT", "GET", "FETCH", "PEEK"})

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found, indexed
-from svc.domain.span import Kind
-from svc.domain.values import decoded, present, text
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import decoded, present, text
 
 KINDS: Final[Mapping[str, Kind]] = {"workflow": "workflow", "task": "step", "agent": "agent", "tool": "tool"}
 REQUESTS: Final[Mapping[str, Kind]] = {

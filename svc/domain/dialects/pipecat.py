@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.messages import messages_in
-from svc.domain.values import present
+from svc.domain.spans.messages import messages_in
+from svc.domain.spans.values import present
 
 _OPERATION: Final = "gen_ai.operation.name"
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.messages import conversation
-from svc.domain.values import decoded, text
+from svc.domain.spans.messages import conversation
+from svc.domain.spans.values import decoded, text
 
 _CONVERSATIONS: Final = ("pydantic_ai.all_messages", "all_messages_events", "events")
 

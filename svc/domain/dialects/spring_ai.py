@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from svc.domain.dialects.dialect import Dialect
-from svc.domain.span import Kind
+from svc.domain.spans.span import Kind
 
 KINDS: Final[Mapping[str, Kind]] = {
     "tool_call": "tool",

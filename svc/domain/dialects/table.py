@@ -34,7 +34,7 @@ from svc.domain.dialects import (
     vercel,
 )
 from svc.domain.dialects.dialect import Dialect, Field, Reader
-from svc.domain.values import count, money, present
+from svc.domain.spans.values import count, money, present
 
 LANGFUSE: Final = langfuse.DIALECT
 OPENINFERENCE: Final = openinference.DIALECT

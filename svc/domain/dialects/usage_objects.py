@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from svc.domain.dialects.dialect import Field, Found
-from svc.domain.values import count, decoded
+from svc.domain.spans.values import count, decoded
 
 #: Usage that is longer than this is none.
 USAGE_CHARS: Final = 4000

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.messages import conversation
-from svc.domain.span import Kind
-from svc.domain.values import decoded, milliseconds, present, text, unquoted
+from svc.domain.spans.messages import conversation
+from svc.domain.spans.span import Kind
+from svc.domain.spans.values import decoded, milliseconds, present, text, unquoted
 
 OPERATIONS: Final[Mapping[str, Kind]] = {
     "ai.generateText": "step",

@@ -26,7 +26,7 @@ from svc.domain.first_look.facts import (
 from svc.domain.first_look.month import MONTH_AFTER, MONTH_TRACES
 from svc.domain.marks.table import MarkName
 from svc.domain.quantities import count, counted, duration, money, percent, size
-from svc.domain.service_names import names_an_instance
+from svc.domain.spans.service_names import names_an_instance
 
 #: Traces that a fact names to be opened.
 EXAMPLES: Final = 3

@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.otlp.event_spans import EventSpan
-from svc.domain.values import count, milliseconds, present, text
+from svc.domain.spans.values import count, milliseconds, present, text
 
 #: What agents write in the place of a text that they were told to keep.
 _REDACTED: Final = frozenset({"<REDACTED>", "[REDACTED]"})

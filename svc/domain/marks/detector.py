@@ -23,7 +23,7 @@ from svc.domain.detect.detectors.tool_error import RISE_TUNING
 from svc.domain.marks.rules import marks_of
 from svc.domain.marks.table import EVIDENCE_MARKS, MarkName, TraceMark
 from svc.domain.marks.tool_calls import CallsOfTrace, calls_of
-from svc.domain.values import identifier
+from svc.domain.spans.values import identifier
 
 #: Under which measure each mark is counted.
 MARK_MEASURES: Final[Mapping[MarkName, MeasureName]] = {

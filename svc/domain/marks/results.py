@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import re2
 
-from svc.domain.values import decoded
+from svc.domain.spans.values import decoded
 
 #: A message about an error is no longer than this: a page that explains one is.
 _MESSAGE_CHARS: Final = 2_000

@@ -19,7 +19,7 @@ from svc.domain.marks.forms import lacks
 from svc.domain.marks.results import http_error_in, own_fault
 from svc.domain.marks.table import MarkName, TraceMark
 from svc.domain.marks.tool_calls import CallsOfTrace, ModelCall, TracedCall, calls_of
-from svc.domain.span import Kind
+from svc.domain.spans.span import Kind
 
 #: Marks of one trace, the first ones: a loop of a thousand calls needs no thousand.
 TRACE_MARKS: Final = 50

@@ -18,7 +18,7 @@ import msgspec
 
 from svc.domain.detect.detectors.answers import AskedCall
 from svc.domain.detect.detectors.settled_trace import CALLED, SettledTrace, SpanTexts, TracedSpan
-from svc.domain.span import ToolCall
+from svc.domain.spans.span import ToolCall
 
 #: A call is answered by one of so many that begin after it was asked for.
 _LOOKED_AT: Final = 500

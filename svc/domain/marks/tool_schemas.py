@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 import jsonschema_rs
 
-from svc.domain.values import decoded, text
+from svc.domain.spans.values import decoded, text
 
 #: Definitions beyond these bounds say nothing: as many tools, as deep, so many parts of one schema.
 MOST_TOOLS: Final = 512

@@ -17,9 +17,9 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
 from svc.domain.detect.detectors.base import OTHER, MeasureName, site_of
 from svc.domain.dialects import read
-from svc.domain.messages import normal
 from svc.domain.rca.cohort import ATTRIBUTES, JOINED, TENANT, AttributeName, Mark
-from svc.domain.values import name, text
+from svc.domain.spans.messages import normal
+from svc.domain.spans.values import name, text
 
 #: Buckets that say what a call site was and who answered it.
 TELLING: Final[tuple[MeasureName, ...]] = (

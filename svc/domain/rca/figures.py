@@ -7,7 +7,7 @@ from typing import Final
 
 from svc.domain.detect.engine.slots import slot_start_s
 from svc.domain.quantities import percent
-from svc.domain.span import EPOCH
+from svc.domain.spans.span import EPOCH
 
 VALUE_CHARS: Final = 80
 

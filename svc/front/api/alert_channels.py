@@ -39,7 +39,7 @@ from protocol.rest.alerts import ChannelChange, ChannelMade, ChannelShown, Chann
 from protocol.rest.orgs import Removed
 from protocol.rest.query import timestamp
 from protocol.sealed import Lost
-from svc.domain.access import may
+from svc.domain.accounts.access import may
 from svc.domain.alerts.channels.table import CHANNELS, fault_of, read_fields
 from svc.domain.alerts.channels.webhook import secret_of
 from svc.domain.alerts.composing import trial_message

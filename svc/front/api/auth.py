@@ -46,8 +46,8 @@ from protocol.rest.accounts import (
     email_written,
 )
 from protocol.rest.query import timestamp
-from svc.domain.access import mode_of
-from svc.domain.passwords import is_common
+from svc.domain.accounts.access import mode_of
+from svc.domain.accounts.passwords import is_common
 from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.callers import SingleUser
 from svc.front.auth.calls import Call, Context

@@ -24,8 +24,8 @@ from protocol.rest.feedback import (
     NamesQuery,
 )
 from protocol.rest.query import instant, timestamp
-from svc.domain.feedback import SOURCES, Feedback, WrongFeedback, id_of
-from svc.domain.values import identifier
+from svc.domain.feedback.entries import SOURCES, Feedback, WrongFeedback, id_of
+from svc.domain.spans.values import identifier
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.front.feedback import entry_of

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.masking import MaskingChange, MaskingShown, MaskPattern
-from svc.domain.masking import BadMask, MaskRule, check_rules
+from svc.domain.intake.masking import BadMask, MaskRule, check_rules
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.spans.masking import MaskingStore

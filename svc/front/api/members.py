@@ -41,7 +41,7 @@ from protocol.rest.orgs import (
 )
 from protocol.rest.query import timestamp
 from protocol.storage import Eviction
-from svc.domain.access import may
+from svc.domain.accounts.access import may
 from svc.front.api.routes import ORG, Route
 from svc.front.auth.callers import Person
 from svc.front.auth.calls import Call

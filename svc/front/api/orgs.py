@@ -9,7 +9,7 @@ import msgspec
 from protocol.refusals import BAD_DOMAIN, BLANK_NAME, NOTHING_TO_CHANGE, Refusal
 from protocol.rest.accounts import SignupPolicy, SignupPolicyShown, is_domain
 from protocol.rest.orgs import OrgChange, OrgShown
-from svc.domain.access import Joining, UnreadablePolicy, mode_of, signup_warnings
+from svc.domain.accounts.access import Joining, UnreadablePolicy, mode_of, signup_warnings
 from svc.front.api.routes import ORG, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.orgs import OrgStore

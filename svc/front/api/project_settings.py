@@ -10,7 +10,7 @@ from protocol.refusals import BAD_REQUEST, TAXONOMY_CHANGED, Refusal
 from protocol.rest.settings import RetentionChange, RetentionShown, RetentionTerms, TaxonomyCounts
 from protocol.taxonomy import BadTaxonomy, Taxonomy, check_taxonomy
 from svc.domain.output_schema import check_output_schemas
-from svc.domain.retention import Override
+from svc.domain.retention.terms import Override
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.audit import record

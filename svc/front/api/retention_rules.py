@@ -9,8 +9,8 @@ import attrs
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.settings import RetentionRuleBody, RetentionRules
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
-from svc.domain.datasets import Field
-from svc.domain.retention import RetentionRule
+from svc.domain.queries.datasets import Field
+from svc.domain.retention.terms import RetentionRule
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.audit import record

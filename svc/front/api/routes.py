@@ -19,7 +19,7 @@ from quart_trio import QuartTrio
 
 from protocol.refusals import BAD_REQUEST, Refusal, Refused
 from protocol.rest.query import read_body
-from svc.domain.access import Permission
+from svc.domain.accounts.access import Permission
 from svc.front.auth.callers import KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.calls import Call, Context, Rule, admit, lowered
 from svc.front.envelope import refusal_response, success_response

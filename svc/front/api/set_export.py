@@ -16,7 +16,7 @@ import trio
 from protocol.refusals import BAD_REQUEST, NO_SUCH_SET, Refusal
 from protocol.rest.query import timestamp
 from protocol.rest.sets import SetExported, SetExportQuery
-from svc.domain.set_formats import FORMATS, SetFormat
+from svc.domain.feedback.set_formats import FORMATS, SetFormat
 from svc.front.api.routes import ApiStream, Route
 from svc.front.api.sets import ONE_SET, set_of
 from svc.front.auth.calls import Call

@@ -21,7 +21,7 @@ from protocol.rest.sets import (
     SetShown,
 )
 from protocol.text import clean
-from svc.domain.feedback import WrongFeedback, id_of
+from svc.domain.feedback.entries import WrongFeedback, id_of
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.feedback.sets import (

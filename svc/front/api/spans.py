@@ -21,7 +21,7 @@ from protocol.inflate import Unreadable
 from protocol.refusals import NO_PAYLOAD, PAYLOAD_HOLDS_TOO_MUCH, TOO_MANY_PAYLOADS, Refusal, Refused
 from protocol.rest.answers import SpanPayload
 from protocol.rest.query import jsonable
-from svc.domain.envelope_size import fields_within
+from svc.domain.intake.envelope_size import fields_within
 from svc.front.api.routes import PROJECT, ApiStream, Route
 from svc.front.auth.calls import Call
 from svc.store.reads.payloads import said_in

@@ -27,8 +27,8 @@ from protocol.refusals import (
     Refusal,
     Refused,
 )
-from svc.domain.access import KEY_ROLE, OrgPermission, OrgRole, Permission, key_reaches, may, role_in
-from svc.domain.retention import Terms
+from svc.domain.accounts.access import KEY_ROLE, OrgPermission, OrgRole, Permission, key_reaches, may, role_in
+from svc.domain.retention.terms import Terms
 from svc.front.auth.callers import NOBODY, Caller, Callers, KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal

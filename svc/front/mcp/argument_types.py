@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from protocol.rest.query import Q_MAX, FilterValue
-from svc.domain.measures import MeasureName
-from svc.domain.span import Kind
+from svc.domain.queries.measures import MeasureName
+from svc.domain.spans.span import Kind
 
 LimitArgument = Annotated[int, Meta(description="Rows a page: 50 unless told, at most 100.")]
 LongLimitArgument = Annotated[int, Meta(description="Rows a page: 100 unless told, at most 1000.")]

@@ -14,7 +14,7 @@ from protocol.detection import CaseState, EvidenceRole, Severity
 from protocol.rest.query import Q_MAX, FilterValue
 from protocol.taxonomy import FailureScope, Layer
 from svc.domain.marks.table import MarkName
-from svc.domain.span import Kind, Status
+from svc.domain.spans.span import Kind, Status
 from svc.front.mcp.argument_types import (
     Arguments,
     Between,

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from msgspec import UnsetType
 
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX, instant, page_size
-from svc.domain.values import identifier
+from svc.domain.spans.values import identifier
 from svc.front.mcp.argument_types import Between, BothBounds
 
 PAGE_DEFAULT: Final = 50

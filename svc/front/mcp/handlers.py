@@ -17,10 +17,10 @@ import attrs
 from msgspec import UNSET
 
 from protocol.release import release
-from svc.domain.datasets import EVENT_TIME, SPANS, Dataset
 from svc.domain.detect.detectors.table import DETECTORS, lacking
-from svc.domain.feedback import AskedFeedback, WrongFeedback
-from svc.domain.values import identifier
+from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
+from svc.domain.queries.datasets import EVENT_TIME, SPANS, Dataset
+from svc.domain.spans.values import identifier
 from svc.front.mcp import arguments as a
 from svc.front.mcp.cut import with_places
 from svc.front.mcp.given import NotInProject, ToolError, bounds, given, given_identifier, limit, long_limit

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import UNSET
 
 from protocol.rest.query import SERIES_DEFAULT, SERIES_MAX, TOP_N_DEFAULT, TOP_N_MAX, page_size
-from svc.domain.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset, Field
-from svc.domain.measures import MEASURES, QueryMeasure
+from svc.domain.queries.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset, Field
+from svc.domain.queries.measures import MEASURES, QueryMeasure
 from svc.front.mcp import arguments as a
 from svc.front.mcp.given import bounds, given, long_limit
 from svc.front.mcp.reads import Reads

@@ -21,7 +21,7 @@ import bcrypt
 import trio
 
 from protocol.storage import Outage
-from svc.domain.access import OrgRole
+from svc.domain.accounts.access import OrgRole
 from svc.store.accounts.admission import (
     SHOWN,
     Account,

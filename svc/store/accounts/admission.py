@@ -16,8 +16,8 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import Joining, OrgRole, UnreadablePolicy, admits, read_policy
-from svc.domain.lookalike_addresses import likenesses
+from svc.domain.accounts.access import Joining, OrgRole, UnreadablePolicy, admits, read_policy
+from svc.domain.accounts.lookalike_addresses import likenesses
 from svc.store.accounts.audit import record
 from svc.store.accounts.invitations import drop_pending, pending
 from svc.store.accounts.project_roles import take_up

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import OrgRole, outranks, role_in
+from svc.domain.accounts.access import OrgRole, outranks, role_in
 from svc.store.accounts.audit import record
 from svc.store.accounts.project_roles import take_up
 from svc.store.postgres.database import Connection, Database

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import OrgRole, may_grant
+from svc.domain.accounts.access import OrgRole, may_grant
 from svc.store.accounts.admission import looks_alike
 from svc.store.accounts.audit import record
 from svc.store.accounts.invitations import INVITATION_DAYS, drop_pending, new_secret

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from svc.domain.oauth import OAuthClient
+from svc.domain.accounts.oauth import OAuthClient
 from svc.store.accounts.audit import record
 from svc.store.accounts.oauth_ends import EndedGrant, end_in
 from svc.store.accounts.project_roles import KEY_MAKERS

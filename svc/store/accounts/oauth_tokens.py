@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from protocol.tokens import OAUTH_PURPOSE, lookup_prefix, new_token
-from svc.domain.oauth import verifies
+from svc.domain.accounts.oauth import verifies
 from svc.store.accounts.keys import CHANNEL, secret_hash_of
 from svc.store.accounts.oauth import MEMBER, MEMBER_ROLES, REFRESH_TERM, digest_of
 from svc.store.accounts.oauth_ends import EndedGrant, end_in

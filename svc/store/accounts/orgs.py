@@ -14,7 +14,7 @@ import msgspec
 
 from protocol.rest.accounts import SignupPolicy
 from protocol.rest.orgs import SignupRole
-from svc.domain.access import Joining, OrgRole, ProjectRole, UnreadablePolicy, read_policy
+from svc.domain.accounts.access import Joining, OrgRole, ProjectRole, UnreadablePolicy, read_policy
 from svc.store.accounts.admission import joining_of
 from svc.store.accounts.audit import record
 from svc.store.accounts.projects import Org, Project

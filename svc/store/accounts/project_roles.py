@@ -13,7 +13,7 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.access import ROLES, OrgRole, ProjectRole, may
+from svc.domain.accounts.access import ROLES, OrgRole, ProjectRole, may
 from svc.store.accounts.keys import revoke_all
 from svc.store.accounts.oauth_ends import end_in
 from svc.store.postgres.database import Connection

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from svc.domain.calendar import hour_of
-from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.postgres.database import Connection
 
 HOUR: Final = timedelta(hours=1)

@@ -24,7 +24,7 @@ import attrs
 
 from protocol.storage import Built
 from svc.domain.calendar import after, day_of, hour_of
-from svc.domain.datasets import SPANS, Dataset
+from svc.domain.queries.datasets import SPANS, Dataset
 from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, CUBED, GRACE, HOUR
 from svc.store.aggregates.counts import fold

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from svc.domain.datasets import Dataset
+from svc.domain.queries.datasets import Dataset
 from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from svc.domain.datasets import Dataset
+from svc.domain.queries.datasets import Dataset
 from svc.store.aggregates.failed import FAILED, WITHOUT_FAILED
 from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection

@@ -12,7 +12,7 @@ import asyncio
 from datetime import datetime
 from typing import Final
 
-from svc.domain.id_pieces import signature
+from svc.domain.queries.id_pieces import signature
 from svc.store.postgres.database import Connection
 
 #: Ids of a block: its signature is 32 KB then, of which a question reads a byte or two, a few µs a block. Of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.postgres.clauses import by_each
 from svc.store.postgres.database import Connection
 

@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.agent_path import AGENT_PATH
-from svc.domain.datasets import SPANS, Dataset
 from svc.domain.detect.engine.axis import BINS, LN_RATIO
+from svc.domain.queries.datasets import SPANS, Dataset
+from svc.domain.traces.agent_path import AGENT_PATH
 from svc.store.postgres.database import Connection
 
 What = Literal["sites", "agents", "models", "tools"]

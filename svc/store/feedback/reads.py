@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.feedback import MOST_NAMES, THUMB, Better, FeedbackSource, guessed_better
+from svc.domain.feedback.entries import MOST_NAMES, THUMB, Better, FeedbackSource, guessed_better
 from svc.domain.quantities import percent, score
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Database

@@ -11,8 +11,8 @@ from uuid import UUID
 
 import attrs
 
-from svc.domain.feedback import THUMB
-from svc.domain.reviews import Review
+from svc.domain.feedback.entries import THUMB
+from svc.domain.feedback.reviews import Review
 from svc.store.feedback.sets import entry_key
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from svc.domain.feedback import MOST_NAMES, PREFIX, Better, Feedback, FeedbackSource
+from svc.domain.feedback.entries import MOST_NAMES, PREFIX, Better, Feedback, FeedbackSource
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.tombstones import erased_among, hold
 

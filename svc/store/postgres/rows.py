@@ -15,10 +15,10 @@ from uuid import UUID
 
 from protocol.rest.query import timestamp
 from svc.domain.detect.secrets.masking import masked_head
-from svc.domain.messages import PREVIEW_CHARS
-from svc.domain.rollup import MODEL_CALLS
-from svc.domain.span import TOKEN_BUCKETS
-from svc.domain.values import MESSAGE_CHARS
+from svc.domain.spans.messages import PREVIEW_CHARS
+from svc.domain.spans.span import TOKEN_BUCKETS
+from svc.domain.spans.values import MESSAGE_CHARS
+from svc.domain.traces.rollup import MODEL_CALLS
 
 #: The beginning of what was asked and answered.
 PREVIEWS: Final = ("input_preview", "output_preview")

@@ -25,7 +25,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Erasable
-from svc.domain.span import SpanRow
+from svc.domain.spans.span import SpanRow
 from svc.store.postgres.database import Connection
 
 #: The first half of the advisory locks, the second is the project's.

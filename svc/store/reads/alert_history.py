@@ -13,7 +13,7 @@ from protocol.alerts import AlertFacts, RuleKind
 from protocol.samples import SAMPLED, Sample
 from svc.domain.alerts.params import CaseParams
 from svc.domain.alerts.silence import Heard
-from svc.domain.exporters import DEMO_SCOPE
+from svc.domain.exporters.counters import DEMO_SCOPE
 from svc.domain.quantities import count, counted, money
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 

@@ -17,7 +17,7 @@ import attrs
 from protocol.refusals import UNKNOWN_FIELD, Refused
 from svc.domain.attributes.census import MOST_DISTINCT, UNFIT
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
-from svc.domain.datasets import Field
+from svc.domain.queries.datasets import Field
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.spans.attribute_codes import OTHER

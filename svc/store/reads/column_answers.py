@@ -21,8 +21,8 @@ from svc.domain.calendar import hour_of
 from svc.domain.columns.encoding import TEXTS, TOKENS
 from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
 from svc.domain.columns.totals import Cell, DistinctIds, Key, cost_units, text_hash, trace_hash
-from svc.domain.datasets import SPANS, Field
-from svc.domain.measures import MeasureName
+from svc.domain.queries.datasets import SPANS, Field
+from svc.domain.queries.measures import MeasureName
 from svc.store.aggregates.cubes import ceil_hour
 from svc.store.aggregates.span_columns import DURATION_BIN, TRACE_SQL
 from svc.store.postgres.database import Connection, Database

@@ -16,7 +16,7 @@ import attrs
 from svc.domain.calendar import day_of
 from svc.domain.columns.encoding import PackedColumn
 from svc.domain.columns.scan import Scan, SegmentColumns
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
 from svc.store.aggregates.cubes import split_range
 from svc.store.aggregates.span_columns import WHOLE
 from svc.store.aggregates.span_sums import hour_of_level

@@ -1,8 +1,8 @@
 """Comparing two populations of traces: which traces they are, and what their spans say.
 
 Called by the query API and the tool `compare`. Reads a bounded sample of each side by a fixed rule, in SQL;
-`svc.domain.population_comparison` does the statistics. Raises `Refused` for what cannot be asked, `Outage`
-when the database is away or the time is up.
+`svc.domain.queries.population_comparison` does the statistics. Raises `Refused` for what cannot be asked,
+`Outage` when the database is away or the time is up.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Final
 import attrs
 
 from protocol.rest.query import FilterValue
-from svc.domain.datasets import SPANS, Field
-from svc.domain.population_comparison import Mean, TracePopulation, compared
-from svc.domain.span import Status
+from svc.domain.queries.datasets import SPANS, Field
+from svc.domain.queries.population_comparison import Mean, TracePopulation, compared
+from svc.domain.spans.span import Status
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.attributes import require_fields

@@ -13,8 +13,8 @@ from typing import Any, Final
 import attrs
 
 from protocol.rest.query import FilterValue
-from svc.domain.datasets import Field
-from svc.domain.measures import COUNT
+from svc.domain.queries.datasets import Field
+from svc.domain.queries.measures import COUNT
 from svc.store.aggregates.closed_hours import CUBED
 from svc.store.aggregates.cubes import Split
 from svc.store.aggregates.failed import FAILED

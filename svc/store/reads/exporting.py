@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from protocol.rest.query import FilterValue
-from svc.domain.datasets import Field
+from svc.domain.queries.datasets import Field
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.rows import (

@@ -29,8 +29,8 @@ from svc.domain.first_look.facts import (
 from svc.domain.first_look.month import month_of
 from svc.domain.first_look.text import EXAMPLES, MARKED, as_json, facts_of
 from svc.domain.marks.table import MarkName, detail_of
-from svc.domain.messages import PREVIEW_CHARS
-from svc.domain.rollup import MODEL_CALLS
+from svc.domain.spans.messages import PREVIEW_CHARS
+from svc.domain.traces.rollup import MODEL_CALLS
 from svc.store.aggregates.models import CALLS
 from svc.store.aggregates.models import TOKENS as CALL_TOKENS
 from svc.store.detection.judging.bucket_states import STATES_READ, BucketStates

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.columns.totals import Cell, bin_middle_ms
-from svc.domain.datasets import METRIC_ROLLUPS, Field
+from svc.domain.queries.datasets import METRIC_ROLLUPS, Field
 from svc.store.aggregates.cubes import split_range
 from svc.store.aggregates.failed import FAILED
 from svc.store.aggregates.span_columns import DURATION_BIN

@@ -1,8 +1,8 @@
 """How measures are worked out of rows, and how an answer shows them.
 
-Called by `svc.store.reads.query`. Owns the SQL of each measure of `svc.domain.measures`; never reads. Usage
-that repeats another span's is counted once, as everywhere (contract §3); percentiles are exact, by nearest
-rank, over rows that ended.
+Called by `svc.store.reads.query`. Owns the SQL of each measure of `svc.domain.queries.measures`; never reads.
+Usage that repeats another span's is counted once, as everywhere (contract §3); percentiles are exact, by
+nearest rank, over rows that ended.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.datasets import CLASSIFIER_EVENTS, Dataset
-from svc.domain.measures import MeasureName, QueryMeasure
-from svc.domain.rollup import MOST_TOKENS
-from svc.domain.span import TOKEN_BUCKETS
+from svc.domain.queries.datasets import CLASSIFIER_EVENTS, Dataset
+from svc.domain.queries.measures import MeasureName, QueryMeasure
+from svc.domain.spans.span import TOKEN_BUCKETS
+from svc.domain.traces.rollup import MOST_TOKENS
 
 #: Beside the columns of a row whose distinct ids were too many to count.
 ESTIMATED: Final = "estimated"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.calendar import hour_of
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
 from svc.store.aggregates.cubes import covered_since
 from svc.store.aggregates.models import CALLS, FIGURES
 from svc.store.postgres.database import Connection, Database

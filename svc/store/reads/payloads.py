@@ -22,8 +22,8 @@ from protocol.otlp.reading import open_envelope
 from protocol.rest.query import jsonable
 from protocol.text import clean_value
 from svc.domain.detect.secrets.masking import masked_value
-from svc.domain.envelope_size import fields_within
-from svc.domain.payload import payload_of
+from svc.domain.intake.envelope_size import fields_within
+from svc.domain.intake.payload import payload_of
 from svc.store.postgres.rows import PREVIEWS
 from svc.store.spans.payloads import Envelopes
 
@@ -146,7 +146,7 @@ class _Room:
 
 
 def said_in(envelope: bytes) -> dict[str, Any]:
-    """Everything a span said, as `svc.domain.payload` reads it, secrets hidden. Raises `Unreadable`."""
+    """Everything a span said, as `intake.payload` reads it, secrets hidden. Raises `Unreadable`."""
     cleaned: dict[str, Any] = clean_value(payload_of(open_envelope(envelope)))
     return {name: masked_value(value) for name, value in cleaned.items()}
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from protocol.storage import Outage
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import ask

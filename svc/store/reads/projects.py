@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.agent_path import BETWEEN
 from svc.domain.detect.detectors.base import AGENT, SITE
+from svc.domain.traces.agent_path import BETWEEN
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Tables that stay small, whose rows are counted, by the name of the count.

@@ -24,9 +24,9 @@ from protocol.refusals import (
 from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
 from svc.domain.columns.totals import COUNTED_IDS
-from svc.domain.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, Dataset
-from svc.domain.measures import COUNT
 from svc.domain.quantities import count
+from svc.domain.queries.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, Dataset
+from svc.domain.queries.measures import COUNT
 from svc.store.postgres.database import Database
 from svc.store.postgres.rows import call_flag, printed, without_aged_out
 from svc.store.reads.attributes import require_fields

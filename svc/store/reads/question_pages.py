@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.calendar import after as later
-from svc.domain.datasets import EVENT_TIME, SPANS
+from svc.domain.queries.datasets import EVENT_TIME, SPANS
 from svc.store.aggregates.closed_hours import CUBED
 from svc.store.aggregates.values import PLACED
 from svc.store.postgres.database import Connection, Database

@@ -1,8 +1,8 @@
 """Questions to the query API: what is asked of which rows, checked.
 
-Every identifier comes from `svc.domain.datasets` and `svc.domain.measures`; every value is a parameter.
-Called by the fronts before anything runs; raises `Refused` that names the offender and what is allowed. Reads
-nothing.
+Every identifier comes from `svc.domain.queries.datasets` and `svc.domain.queries.measures`; every value is a
+parameter. Called by the fronts before anything runs; raises `Refused` that names the offender and what is
+allowed. Reads nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.rest.query import FilterValue
-from svc.domain.datasets import DATASETS, Dataset, Field
-from svc.domain.measures import COUNT, MEASURES, QueryMeasure
-from svc.domain.values import identifier
+from svc.domain.queries.datasets import DATASETS, Dataset, Field
+from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
+from svc.domain.spans.values import identifier
 from svc.store.postgres.clauses import Where
 from svc.store.reads.attributes import attribute_equals
 

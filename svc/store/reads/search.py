@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from svc.domain.datasets import Dataset
+from svc.domain.queries.datasets import Dataset
 from svc.store.aggregates.blocks import grams_of, hashed
 from svc.store.aggregates.closed_hours import HOUR
 from svc.store.aggregates.cubes import Split, split_range

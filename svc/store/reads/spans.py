@@ -13,8 +13,8 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.calendar import after
-from svc.domain.datasets import SPANS
-from svc.domain.span import Kind, Status
+from svc.domain.queries.datasets import SPANS
+from svc.domain.spans.span import Kind, Status
 from svc.store.aggregates.closed_hours import HOUR
 from svc.store.aggregates.cubes import split_range
 from svc.store.aggregates.span_ids import hours_with

@@ -16,7 +16,7 @@ import trio
 
 from protocol.rest.query import timestamp
 from svc.domain.attributes.conventions import PREFIX
-from svc.domain.datasets import SPANS, Field
+from svc.domain.queries.datasets import SPANS, Field
 from svc.store.postgres.database import Database
 from svc.store.reads.attributes import promoted_fields, require_fields
 from svc.store.reads.payload_looks import MOST_S, MOST_SPANS, Wanted, looked_note, saying_spans

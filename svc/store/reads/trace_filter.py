@@ -16,10 +16,10 @@ import attrs
 
 from protocol.refusals import UNKNOWN_FIELD, Refused
 from protocol.rest.query import FilterValue
-from svc.domain.datasets import SPANS
-from svc.domain.feedback import AskedFeedback
+from svc.domain.feedback.entries import AskedFeedback
 from svc.domain.marks.table import MarkName
-from svc.domain.span import Kind, Status
+from svc.domain.queries.datasets import SPANS
+from svc.domain.spans.span import Kind, Status
 from svc.store.aggregates.trace_values import HELD
 from svc.store.aggregates.values import PLACED
 from svc.store.postgres.clauses import Where

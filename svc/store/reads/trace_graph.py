@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.agent_graph import GraphSpan
+from svc.domain.traces.agent_graph import GraphSpan
 from svc.store.aggregates.models import TOKENS
 from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead

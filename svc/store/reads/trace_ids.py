@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.calendar import after
-from svc.domain.id_pieces import ID_BYTES, MARKS, PIECE, having, marks
+from svc.domain.queries.id_pieces import ID_BYTES, MARKS, PIECE, having, marks
 from svc.store.aggregates.cubes import FAR, Covered
 from svc.store.postgres.database import Connection
 from svc.store.reads.trace_groups import grouped

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.comparison import Outlined
+from svc.domain.traces.comparison import Outlined
 from svc.store.aggregates.models import TOKENS
 from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead

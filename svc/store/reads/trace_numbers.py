@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.span import TOKEN_BUCKETS
+from svc.domain.spans.span import TOKEN_BUCKETS
 from svc.store.postgres.database import Database
 from svc.store.reads.skeleton import TIMEOUT_S, TraceHead
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 import attrs
 
 from svc.domain.calendar import after
-from svc.domain.datasets import SPANS
-from svc.domain.id_pieces import ID_BYTES
+from svc.domain.queries.datasets import SPANS
+from svc.domain.queries.id_pieces import ID_BYTES
 from svc.store.aggregates.cubes import Covered, Split, split_range
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection

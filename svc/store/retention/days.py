@@ -19,8 +19,8 @@ import trio
 
 from protocol.inflate import Unreadable
 from protocol.storage import Freed
-from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
-from svc.domain.packing import Frame
+from svc.domain.intake.packing import Frame
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.closed_hours import HOUR, mark_dirty
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import columns_of, lock_days, midnight, partition

@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from protocol.storage import Freed
-from svc.domain.disk_budget import PAYLOADS, DayBytes, DiskUse, DropStep
+from svc.domain.retention.disk_budget import PAYLOADS, DayBytes, DiskUse, DropStep
 from svc.store.accounts.audit import SYSTEM, record
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, lock_days, midnight, partition

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
 from svc.store.postgres.database import Connection
 from svc.store.postgres.tombstones import hold_alone, move_epoch
 from svc.store.retention.erasure_step import ErasureStep, StepOutcome

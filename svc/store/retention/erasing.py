@@ -28,9 +28,9 @@ import attrs
 import msgspec
 
 from protocol.storage import Erasable
-from svc.domain.agent_path import AGENT_PATH
 from svc.domain.calendar import day_of
-from svc.domain.packing import Frame
+from svc.domain.intake.packing import Frame
+from svc.domain.traces.agent_path import AGENT_PATH
 from svc.store.aggregates.cubes import CubeStore, drop_day_columns
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database

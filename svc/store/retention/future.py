@@ -16,7 +16,7 @@ from typing import Any, Final
 import trio
 
 from protocol.storage import Freed
-from svc.domain.datasets import SPANS, TOOL_CALLS, Dataset
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import WINDOW_AHEAD_DAYS, midnight

@@ -17,7 +17,7 @@ import trio
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
 from svc.domain.marks.table import MARK_NAMES
-from svc.domain.retention import Cutoffs
+from svc.domain.retention.terms import Cutoffs
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
 from svc.store.detection.counting.tidying import let_go

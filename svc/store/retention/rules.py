@@ -20,7 +20,7 @@ import trio
 
 from protocol.storage import Freed
 from svc.domain.calendar import day_of
-from svc.domain.retention import RetentionRule
+from svc.domain.retention.terms import RetentionRule
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
 from svc.store.retention.traces import EXPIRED, delete_traces

@@ -21,7 +21,7 @@ import attrs
 
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
-from svc.domain.retention import Cutoffs, Override, RetentionRule, Terms, cutoffs
+from svc.domain.retention.terms import Cutoffs, Override, RetentionRule, Terms, cutoffs
 from svc.store.detection.cases.case_states import MUTES_ENDED, CaseStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, existing, lock_days

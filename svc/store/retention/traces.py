@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.marks.table import MARK_NAMES
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection

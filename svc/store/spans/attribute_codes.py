@@ -18,8 +18,8 @@ import attrs
 
 from svc.domain.attributes.conventions import MOST_VALUES
 from svc.domain.attributes.reading import Pairs
-from svc.domain.intake import StoredSpan
-from svc.domain.span import SpanRow
+from svc.domain.intake.batches import StoredSpan
+from svc.domain.spans.span import SpanRow
 from svc.store.postgres.database import Connection, Database
 
 #: The value that stands for all beyond the most; no attribute has an empty one.

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.domain.intake import StoredSpan
+from svc.domain.intake.batches import StoredSpan
 from svc.store.postgres.database import Connection
 
 _KNOWN_BOUND: Final = 50_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from svc.domain.rollup import TraceRollup
+from svc.domain.traces.rollup import TraceRollup
 from svc.store.aggregates.closed_hours import CUBED, mark_dirty
 from svc.store.aggregates.rollups import count_late
 from svc.store.aggregates.vitals import TRACES

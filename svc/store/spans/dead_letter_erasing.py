@@ -13,8 +13,8 @@ import attrs
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import envelope, read_protobuf, walk
-from svc.domain.mapping import map_span
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.mapping import map_span
+from svc.domain.pricing.prices import PriceBook
 from svc.store.postgres.tombstones import ErasedAmong
 
 #: A trace, its session, its user, when the span began.

@@ -17,7 +17,7 @@ import attrs
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import read_clean
 from protocol.storage import Batch, Letter, Outage, StoreRefused, Written
-from svc.domain.masking import Masker
+from svc.domain.intake.masking import Masker
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import erased_among, hold
 from svc.store.spans.dead_letter_erasing import named_in, remains_of

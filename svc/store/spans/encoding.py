@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from svc.domain.span import SpanRow
+from svc.domain.spans.span import SpanRow
 
 #: Columns of fixed size that differ from row to row.
 _OWN: Final = ("project_id", "created_at", "frame", "digest", "trace_id", "span_id", "started_at")

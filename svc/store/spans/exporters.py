@@ -16,9 +16,9 @@ import msgspec
 
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans
 from protocol.rest.query import timestamp
-from svc.domain.exporters import DEMO_SCOPE, Exporter, Key, SeenSpans
-from svc.domain.ingest_report import exporter_report, worst_first
-from svc.domain.renamed_keys import KNOWN_KEYS, RenamedKey, Sightings, merge_sightings, renamed_keys
+from svc.domain.exporters.counters import DEMO_SCOPE, Exporter, Key, SeenSpans
+from svc.domain.exporters.renamed_keys import KNOWN_KEYS, RenamedKey, Sightings, merge_sightings, renamed_keys
+from svc.domain.exporters.report import exporter_report, worst_first
 from svc.store.postgres.database import Connection, Database
 
 KEPT_DAYS: Final = 30

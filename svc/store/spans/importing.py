@@ -14,7 +14,7 @@ import attrs
 
 from protocol.importing import StoredSums
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
-from svc.domain.intake import StoredSpan
+from svc.domain.intake.batches import StoredSpan
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.domain.masking import MaskRule
+from svc.domain.intake.masking import MaskRule
 from svc.store.accounts.audit import record
 from svc.store.postgres.database import Connection, Database
 

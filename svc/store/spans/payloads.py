@@ -19,8 +19,8 @@ import attrs
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan
 from svc.domain.calendar import day_of
-from svc.domain.intake import StoredSpan
-from svc.domain.packing import HEAD_BYTES, Frame, frames, inflated_bytes, pack_message, unpack_messages
+from svc.domain.intake.batches import StoredSpan
+from svc.domain.intake.packing import HEAD_BYTES, Frame, frames, inflated_bytes, pack_message, unpack_messages
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import midnight
 from svc.store.spans.loop_turn import LoopTurn

@@ -15,9 +15,9 @@ import attrs
 import trio
 
 from protocol.otlp.reading import WireSpan
-from svc.domain.pricing import PriceBook
-from svc.domain.rework import differs, repriced
-from svc.domain.span import SpanRow
+from svc.domain.intake.rework import differs, repriced
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.spans.span import SpanRow
 from svc.store.postgres.database import Database
 from svc.store.spans.rework import ReworkStore
 from svc.store.spans.rework_progress import Progress

@@ -18,15 +18,15 @@ import attrs
 
 from protocol.operator import OperatorError
 from protocol.otlp.reading import WireSpan
-from svc.domain.agent_path import AGENT_PATH
-from svc.domain.datasets import SPANS, TOOL_CALLS
-from svc.domain.inherited_models import inherit_models
-from svc.domain.intake import StoredSpan
-from svc.domain.packing import Parts
-from svc.domain.rework import CHANGEABLE, differs, totals
-from svc.domain.rollup import roll_up
-from svc.domain.span import SpanRow, ToolCall
-from svc.domain.tool_calls import dedupe_tool_calls
+from svc.domain.intake.batches import StoredSpan
+from svc.domain.intake.inherited_models import inherit_models
+from svc.domain.intake.packing import Parts
+from svc.domain.intake.rework import CHANGEABLE, differs, totals
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS
+from svc.domain.spans.span import SpanRow, ToolCall
+from svc.domain.traces.agent_path import AGENT_PATH
+from svc.domain.traces.rollup import roll_up
+from svc.domain.traces.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database

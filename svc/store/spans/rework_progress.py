@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.rework import Totals
+from svc.domain.intake.rework import Totals
 
 #: The counters of a run, which have columns of their names.
 COUNTED: Final = tuple(

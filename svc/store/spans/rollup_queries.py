@@ -1,15 +1,15 @@
 """The statements that roll a large trace up where its spans are.
 
 Called by `svc.store.spans.large_traces`, with the key of a trace and the bounds of `started_at` as `$1` to
-`$4`. What they say of a trace is what `svc.domain.rollup` and `svc.domain.tool_calls` say; the functions that
-follow the links between spans are made by step 166 of the schema.
+`$4`. What they say of a trace is what `svc.domain.traces.rollup` and `svc.domain.traces.tool_calls` say; the
+functions that follow the links between spans are made by step 166 of the schema.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from svc.domain.rollup import MOST_TOKENS
+from svc.domain.traces.rollup import MOST_TOKENS
 
 #: Marks spans whose usage turned out to repeat (or no longer to repeat) another's, and drops tool calls that
 #: another span reports too. The rows say in which hours what changed came, by dataset, and when the trace is
@@ -70,7 +70,7 @@ _SPEAKS: Final = "kind not in ('tool', 'mcp')"
 
 
 def _preview(name: str, which: str, order: str, speaks: str = "true") -> str:
-    """What the head shows, unless it is a wrapper that shows an object (`svc.domain.rollup._turn`)."""
+    """What the head shows, unless it is a wrapper that shows an object (`svc.domain.traces.rollup._turn`)."""
     any_span = _first(name, f"{which}_at", where=f"{name} <> '' and {speaks}", order=order)
     model = _first(name, f"model_{which}_at", where=f"{name} <> '' and kind = 'llm'", order=order)
     return (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from svc.domain.datasets import TOOL_CALLS
+from svc.domain.queries.datasets import TOOL_CALLS
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.database import Connection
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from svc.domain.rollup import TraceRollup
+from svc.domain.traces.rollup import TraceRollup
 from svc.store.postgres.database import Connection
 
 

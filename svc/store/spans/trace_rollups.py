@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from svc.domain.datasets import SPANS, TOOL_CALLS
-from svc.domain.rollup import TraceRollup, roll_up
-from svc.domain.span import SpanRow, ToolCall
-from svc.domain.tool_calls import dedupe_tool_calls
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS
+from svc.domain.spans.span import SpanRow, ToolCall
+from svc.domain.traces.rollup import TraceRollup, roll_up
+from svc.domain.traces.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection

@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from protocol.storage import Settled
-from svc.domain.rollup import TraceRollup
+from svc.domain.traces.rollup import TraceRollup
 from svc.store.postgres.database import WORK_TIMEOUT_S, Connection, Database
 from svc.store.spans.large_traces import ROLL_TIMEOUT_S, roll_large
 from svc.store.spans.session_calls import drop_calls_run_elsewhere

@@ -26,12 +26,12 @@ import msgspec
 
 from protocol.storage import Written
 from svc.domain.calendar import day_of
-from svc.domain.duplicate_calls import mark_duplicate_calls
-from svc.domain.feedback import Feedback
-from svc.domain.intake import StoredSpan
-from svc.domain.rollup import TraceRollup, roll_up
-from svc.domain.span import SpanRow
-from svc.domain.tool_calls import dedupe_tool_calls
+from svc.domain.feedback.entries import Feedback
+from svc.domain.intake.batches import StoredSpan
+from svc.domain.spans.span import SpanRow
+from svc.domain.traces.duplicate_calls import mark_duplicate_calls
+from svc.domain.traces.rollup import TraceRollup, roll_up
+from svc.domain.traces.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.closed_hours import CUBED, mark_dirty
 from svc.store.aggregates.rollups import hold_rollups
 from svc.store.feedback.writing import write_feedback

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from protocol.refusals import NOT_FOUND, Refusal
-from svc.domain.oauth import (
+from svc.domain.accounts.oauth import (
     STATE_MAX,
     OAuthClient,
     WrongClient,

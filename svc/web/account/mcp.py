@@ -16,7 +16,7 @@ from protocol.refusals import Refusal
 from protocol.rest.keys import TokenNew
 from protocol.storage import Eviction
 from protocol.tokens import MCP_PURPOSE
-from svc.domain.oauth import redirect_host
+from svc.domain.accounts.oauth import redirect_host
 from svc.front.api import keys
 from svc.store.accounts.oauth import OAuthStore
 from svc.web.account import key_forms

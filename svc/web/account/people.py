@@ -13,7 +13,7 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.accounts import SignupPolicy
 from protocol.rest.orgs import InvitationNew, MemberChange, OrgChange, RemovalQuery
-from svc.domain.access import PROJECT_ROLES, ROLES
+from svc.domain.accounts.access import PROJECT_ROLES, ROLES
 from svc.front.api import members, orgs, projects
 from svc.web.account.member import PROJECTS_SHOWN, chosen_roles
 from svc.web.account.sign_in import POLICY

@@ -8,8 +8,8 @@ from typing import Final
 
 from protocol.rest.classifiers import BacktestAlarm, BucketShown
 from protocol.rest.query import timestamp
-from svc.domain.agent_path import AGENT_PATH
 from svc.domain.detect.detectors.base import path_of, site_of
+from svc.domain.traces.agent_path import AGENT_PATH
 from svc.store.detection.counting.charts import is_size
 from svc.web.shell import words
 from svc.web.shell.filters import Token

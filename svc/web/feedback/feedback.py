@@ -16,7 +16,7 @@ import msgspec
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.feedback import BetterBody, FeedbackNew
 from protocol.rest.query import timestamp
-from svc.domain.feedback import MOST_NAMES, NOTE, THUMB
+from svc.domain.feedback.entries import MOST_NAMES, NOTE, THUMB
 from svc.domain.quantities import score
 from svc.front.api import feedback
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow, NameSums

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from svc.domain.feedback import NOTE, THUMB
+from svc.domain.feedback.entries import NOTE, THUMB
 from svc.domain.quantities import score
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.web.shell.page import Visit

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from protocol.refusals import BAD_REQUEST, Refusal
-from svc.domain.set_formats import FORMATS
+from svc.domain.feedback.set_formats import FORMATS
 from svc.front.api.set_export import export_of
 from svc.web.shell.page import PROJECT, PageRoute, Sent, Visit
 

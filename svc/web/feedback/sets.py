@@ -14,8 +14,8 @@ from uuid import UUID
 import attrs
 
 from protocol.refusals import NO_SUCH_SET, Refusal
-from svc.domain.reviews import Review, agreements, progress
-from svc.domain.set_formats import FORMATS
+from svc.domain.feedback.reviews import Review, agreements, progress
+from svc.domain.feedback.set_formats import FORMATS
 from svc.store.feedback.reads import FeedbackReads
 from svc.store.feedback.reviews import ReviewReads
 from svc.store.feedback.sets import SetEntry, SetStore, TraceSet

@@ -17,8 +17,8 @@ import trio
 from protocol.refusals import Refused
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
-from svc.domain.datasets import DATASETS, Dataset
-from svc.domain.measures import COUNT, MEASURES
+from svc.domain.queries.datasets import DATASETS, Dataset
+from svc.domain.queries.measures import COUNT, MEASURES
 from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.buckets import INTERVALS
 from svc.store.reads.query import QueryStore

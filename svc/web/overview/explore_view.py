@@ -11,9 +11,9 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from svc.domain.datasets import Dataset
-from svc.domain.measures import COUNT, QueryMeasure
 from svc.domain.quantities import count
+from svc.domain.queries.datasets import Dataset
+from svc.domain.queries.measures import COUNT, QueryMeasure
 from svc.web.shell.filters import quoted
 from svc.web.shell.measure_text import LABELS, measured_number, measured_text
 from svc.web.shell.page import Visit

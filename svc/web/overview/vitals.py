@@ -15,8 +15,8 @@ import attrs
 from protocol.refusals import BAD_REQUEST, NOT_FOUND, Refusal
 from protocol.rest.query import timestamp
 from protocol.storage import Slow
-from svc.domain.agent_path import AGENT_PATH
 from svc.domain.calendar import hour_of
+from svc.domain.traces.agent_path import AGENT_PATH
 from svc.store.aggregates.cubes import DAY
 from svc.store.aggregates.vitals import SOURCES, What
 from svc.store.reads.vitals import Vital, VitalsReads, Window

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Slow
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.store.reads.models import ModelReads, ModelUse
 from svc.store.spans.reprice_preview import preview
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit

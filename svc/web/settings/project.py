@@ -9,7 +9,7 @@ import msgspec
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.orgs import ProjectChange, ProjectNew
 from protocol.rest.settings import RetentionChange, RetentionTerms
-from svc.domain.retention import Override, Terms
+from svc.domain.retention.terms import Override, Terms
 from svc.front.api import project_settings, projects
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.spans.exporters import ExporterStore

@@ -11,7 +11,7 @@ from datetime import datetime
 import attrs
 
 from svc.domain.calendar import day_of
-from svc.domain.retention import Terms, cutoffs
+from svc.domain.retention.terms import Terms, cutoffs
 from svc.store.retention.disk import DiskReads, HeldTraces
 from svc.web.shell.page import Visit
 

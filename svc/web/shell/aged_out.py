@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from svc.domain.retention import Terms, payload_days
+from svc.domain.retention.terms import Terms, payload_days
 from svc.store.retention.sweep import read_override
 from svc.web.shell import words
 from svc.web.shell.page import Visit

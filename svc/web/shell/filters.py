@@ -16,10 +16,10 @@ import attrs
 
 from protocol.rest.query import Q_MAX
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
-from svc.domain.feedback import AskedFeedback, WrongFeedback
+from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
 from svc.domain.marks.table import MARK_NAMES, MARKS, MarkName
 from svc.domain.quantities import count
-from svc.domain.span import Kind
+from svc.domain.spans.span import Kind
 from svc.store.reads.traces import TraceFilter
 from svc.web.shell.ranges import TimeRange
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from svc.domain.measures import MeasureName
 from svc.domain.quantities import NOT_KNOWN, Number, count, duration, money, percent
+from svc.domain.queries.measures import MeasureName
 
 #: By name, as selects and headings show them.
 LABELS: Final[dict[MeasureName, str]] = {

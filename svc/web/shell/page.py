@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from protocol.refusals import API_UNAUTHORIZED
-from svc.domain.access import OrgRole, Permission, may
+from svc.domain.accounts.access import OrgRole, Permission, may
 from svc.front.auth.callers import Person
 from svc.front.auth.calls import Call, Context, Rule
 from svc.front.auth.client import public_address

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol
 import attrs
 
 from protocol.otlp.limits import QuotaUse
-from svc.domain.pricing import PriceBook
+from svc.domain.pricing.prices import PriceBook
 from svc.web.shell import words
 
 #: How long the link of a first start leads to the owner's sign-up.

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from svc.domain.agent_graph import BOX_HEIGHT, BOX_WIDTH, START, AgentGraph, Box, CallLine
+from svc.domain.traces.agent_graph import BOX_HEIGHT, BOX_WIDTH, START, AgentGraph, Box, CallLine
 from svc.web.shell import words
 
 #: The share of failed calls from which a line is red.

@@ -14,7 +14,7 @@ import trio
 
 from protocol.refusals import Refusal, Refused
 from protocol.storage import Slow
-from svc.domain.agent_graph import agent_graph
+from svc.domain.traces.agent_graph import agent_graph
 from svc.store.feedback.sets import SetStore
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_graph import TraceGraphReads

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from protocol.refusals import BAD_REQUEST, Refusal
-from svc.domain.comparison import SpanPair, compared, first_difference, largest_differences
+from svc.domain.traces.comparison import SpanPair, compared, first_difference, largest_differences
 from svc.store.reads.skeleton import SkeletonReads
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_kin import MOST_OUTLINED, TraceKin

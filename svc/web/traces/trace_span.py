@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from protocol.refusals import NO_PAYLOAD, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Refusal
-from svc.domain.span import TOKEN_BUCKETS
+from svc.domain.spans.span import TOKEN_BUCKETS
 from svc.store.feedback.reads import FeedbackRow
 from svc.store.reads.payloads import said_in
 from svc.store.reads.spans import SpanReads

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA
 from svc.domain.attributes.reading import MOST_OF_ONE, MOST_TOGETHER, AttributeReader, Pairs, word_of
-from svc.domain.mapping import map_span
-from svc.domain.values import NAME_CHARS
+from svc.domain.intake.mapping import map_span
+from svc.domain.spans.values import NAME_CHARS
 from tests.domain import BOOK, wire
 
 

@@ -34,7 +34,7 @@ from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.domain.columns.scanning import scan
 from svc.domain.columns.summing import summed
 from svc.domain.columns.totals import COUNTED_IDS, Cell, DistinctIds, Key
-from svc.domain.measures import MEASURES, MeasureName
+from svc.domain.queries.measures import MEASURES, MeasureName
 
 #: A day of event time, and the day after it on which its late spans arrived, by their first hours.
 DAY, NEXT_DAY = 24 * 700, 24 * 701

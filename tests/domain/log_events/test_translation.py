@@ -15,12 +15,12 @@ from protocol.otlp.admission import Form
 from protocol.otlp.limits import DEFAULT_LIMITS, Limit, Limits, OverLimit
 from protocol.otlp.log_records import JSON_BYTES
 from protocol.otlp.reading import WireSpan, read_clean, walk
+from svc.domain.intake.mapping import map_span
 from svc.domain.log_events import content as log_content
 from svc.domain.log_events.table import AGENTS, NO_MESSAGES, NO_SESSION, NO_SPAN, OF_A_SPAN, PART, UNKNOWN
 from svc.domain.log_events.translation import counted, translated
-from svc.domain.mapping import map_span
-from svc.domain.pricing import PriceBook
-from svc.domain.span import SpanRow
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.spans.span import SpanRow
 from tests import log_bodies
 from tests.log_bodies import START_NS, Tree, as_json, as_protobuf, logs, record
 

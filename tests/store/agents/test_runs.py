@@ -22,7 +22,7 @@ from protocol.agents import (
     Spent,
 )
 from protocol.detection import SYSTEM
-from svc.domain.retention import Cutoffs
+from svc.domain.retention.terms import Cutoffs
 from svc.store.accounts.integrations import Integration, IntegrationStore
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore

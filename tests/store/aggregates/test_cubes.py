@@ -11,7 +11,7 @@ import trio
 
 from protocol.rest.query import timestamp
 from svc.domain.calendar import hour_of
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.closed_hours import GRACE, HOUR, mark_dirty
 from svc.store.aggregates.cubes import CubeStore

@@ -16,7 +16,7 @@ from protocol.alerts import (
     AlertChannel,
     Undelivered,
 )
-from svc.domain.retention import Cutoffs
+from svc.domain.retention.terms import Cutoffs
 from svc.store.accounts.audit import AuditStore
 from svc.store.alerts.channels import AlertChannelStore
 from svc.store.alerts.deliveries import CHANNEL_REST_MOST_S, CHANNEL_REST_S, PostgresDeliveryStore

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from svc.domain.feedback import checked
-from svc.domain.retention import Terms
-from svc.domain.reviews import Review
+from svc.domain.feedback.entries import checked
+from svc.domain.feedback.reviews import Review
+from svc.domain.retention.terms import Terms
 from svc.store.accounts.audit import AuditStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.feedback import sets

@@ -7,9 +7,9 @@ from typing import Any
 
 import trio
 
-from svc.domain import feedback
-from svc.domain.feedback import Feedback, checked
-from svc.domain.retention import Terms
+from svc.domain.feedback import entries as feedback
+from svc.domain.feedback.entries import Feedback, checked
+from svc.domain.retention.terms import Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.feedback.reads import FeedbackReads
 from svc.store.feedback.writing import FeedbackStore

@@ -12,7 +12,7 @@ import trio_asyncio
 
 from protocol.otlp.reading import WireSpan, envelope, walk
 from protocol.storage import StoreRefused
-from svc.domain.packing import pack_message
+from svc.domain.intake.packing import pack_message
 from svc.store.postgres import migrate as migrate_module
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.migrate import (

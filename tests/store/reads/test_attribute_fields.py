@@ -12,7 +12,7 @@ import pytest
 
 from protocol.refusals import Refused
 from svc.domain.attributes.conventions import CONVENTIONS
-from svc.domain.datasets import DATASETS
+from svc.domain.queries.datasets import DATASETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from svc.domain.columns.totals import bin_middle_ms
-from svc.domain.datasets import SPANS
-from svc.domain.measures import MEASURES
+from svc.domain.queries.datasets import SPANS
+from svc.domain.queries.measures import MEASURES
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import span_columns, span_sums
 from svc.store.aggregates.closed_hours import mark_dirty

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.refusals import Refused
-from svc.domain.population_comparison import UNITS, Mean, TracePopulation, compared, moved_values
+from svc.domain.queries.population_comparison import UNITS, Mean, TracePopulation, compared, moved_values
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.reads import compare as compare_module

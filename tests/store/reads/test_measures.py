@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from protocol.refusals import Refused
 from protocol.rest.query import timestamp
-from svc.domain.datasets import CLASSIFIER_EVENTS, DATASETS, SPANS, TOOL_CALLS
-from svc.domain.measures import MEASURES
-from svc.domain.span import TOKEN_BUCKETS
+from svc.domain.queries.datasets import CLASSIFIER_EVENTS, DATASETS, SPANS, TOOL_CALLS
+from svc.domain.queries.measures import MEASURES
+from svc.domain.spans.span import TOKEN_BUCKETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database

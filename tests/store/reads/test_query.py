@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.refusals import Refused
-from svc.domain.datasets import DATASETS
+from svc.domain.queries.datasets import DATASETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database

@@ -13,7 +13,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from svc.domain.feedback import AskedFeedback
+from svc.domain.feedback.entries import AskedFeedback
 from svc.store.accounts.projects import ProjectStore
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.aggregates.cubes import CubeStore

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc.domain.calendar import hour_of
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import blocks as search_blocks
 from svc.store.aggregates import trace_ids as packed_ids

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.refusals import Refused
-from svc.domain.measures import MEASURES
+from svc.domain.queries.measures import MEASURES
 from svc.store.postgres.database import Database
 from svc.store.reads import spans_by_payload
 from svc.store.reads.query import QueryStore

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.storage import Freed
 from svc.domain.calendar import hour_of
-from svc.domain.retention import Terms
+from svc.domain.retention.terms import Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import trace_ids as packed_ids
 from svc.store.aggregates.cubes import CubeStore

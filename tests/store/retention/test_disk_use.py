@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol.detection import Ref
-from svc.domain.disk_budget import PAYLOADS, WHOLE, DropStep
+from svc.domain.retention.disk_budget import PAYLOADS, WHOLE, DropStep
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.reads.query import QueryStore
 from svc.store.retention.disk_use import PostgresDiskStore

@@ -13,7 +13,7 @@ import trio_asyncio
 
 from protocol.detection import Ref
 from protocol.storage import Erasable, Letter
-from svc.domain.feedback import Feedback
+from svc.domain.feedback.entries import Feedback
 from svc.store.accounts.audit import AuditStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore

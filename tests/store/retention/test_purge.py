@@ -11,8 +11,8 @@ import trio
 from actors.purger import Purger
 from actors.supervision import Vitals
 from protocol.storage import Batch
-from svc.domain.intake import decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database

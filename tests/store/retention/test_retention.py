@@ -14,9 +14,9 @@ import trio
 
 from protocol.detection import RULE, Ref
 from protocol.storage import Freed, Outage
-from svc.domain.datasets import SPANS, TOOL_CALLS
 from svc.domain.marks.table import MARK_NAMES
-from svc.domain.retention import Override, Terms
+from svc.domain.queries.datasets import SPANS, TOOL_CALLS
+from svc.domain.retention.terms import Override, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.detection.cases.case_findings import CaseFindings

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.detection import Ref
 from protocol.storage import Freed
-from svc.domain.retention import RetentionRule, Terms
+from svc.domain.retention.terms import RetentionRule, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database

@@ -14,7 +14,7 @@ from protocol.otlp.reading import WireSpan
 from protocol.refusals import Refused
 from svc.domain.attributes.census import PROMOTED_AFTER, KeyCensus
 from svc.domain.attributes.conventions import MOST_KEYS
-from svc.domain.intake import StoredSpan
+from svc.domain.intake.batches import StoredSpan
 from svc.ingest.attributes import AttributeExchange
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.storage import StoreRefused
-from svc.domain.span import CostSource, Kind, Repeats, SpanRow, Status
+from svc.domain.spans.span import CostSource, Kind, Repeats, SpanRow, Status
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans import encoding
 from svc.store.spans.copying import copy_spans

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from protocol.storage import Batch, Letter, Outage, StoreRefused, Written
-from svc.domain.intake import decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database

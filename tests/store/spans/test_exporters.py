@@ -8,8 +8,8 @@ from datetime import timedelta
 import trio
 
 import svc.store.spans.exporters as exporters_module
-from svc.domain.exporters import Exporter, Key, SeenSpans
-from svc.domain.renamed_keys import Sightings, note_keys
+from svc.domain.exporters.counters import Exporter, Key, SeenSpans
+from svc.domain.exporters.renamed_keys import Sightings, note_keys
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.spans.exporters import KEPT_DAYS, ExporterStore

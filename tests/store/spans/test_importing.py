@@ -9,8 +9,8 @@ from typing import Any
 from protocol.rest.query import timestamp
 from protocol.storage import Written
 from svc.domain.calendar import hour_of
-from svc.domain.datasets import SPANS
-from svc.domain.intake import StoredSpan
+from svc.domain.intake.batches import StoredSpan
+from svc.domain.queries.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from trio_asyncio import trio_as_aio
 
-from svc.domain.rollup import MOST_TOKENS, TraceRollup, roll_up
-from svc.domain.span import SpanRow, ToolCall
+from svc.domain.spans.span import SpanRow, ToolCall
+from svc.domain.traces.rollup import MOST_TOKENS, TraceRollup, roll_up
 from svc.store.detection.counting.settled_traces import TRACE_SPANS, due_traces
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.copying import copy_spans

@@ -7,9 +7,9 @@ from datetime import datetime
 import pytest
 
 from protocol.storage import Batch, Letter, Outage
-from svc.domain.intake import decoder
-from svc.domain.masking import MaskRule
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import decoder
+from svc.domain.intake.masking import MaskRule
+from svc.domain.pricing.prices import PriceBook
 from svc.ingest.masking import MaskingExchange
 from svc.ingest.writer import Ingest
 from svc.store.accounts.audit import AuditStore

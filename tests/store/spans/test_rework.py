@@ -15,10 +15,10 @@ import trio
 import svc.store.spans.rework as rework_module
 from protocol.otlp.reading import WireSpan
 from svc.domain.attributes.reading import AttributeReader
-from svc.domain.pricing import PriceBook
-from svc.domain.rates import OwnPrice, OwnPrices
-from svc.domain.rework import Totals, remapped, repriced
-from svc.domain.span import SpanRow
+from svc.domain.intake.rework import Totals, remapped, repriced
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.pricing.rates import OwnPrice, OwnPrices
+from svc.domain.spans.span import SpanRow
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database

@@ -13,8 +13,8 @@ import trio
 
 from protocol.otlp.reading import WireSpan
 from protocol.storage import Batch, StoreRefused, Written
-from svc.domain.intake import StoredSpan, decoder
-from svc.domain.pricing import PriceBook
+from svc.domain.intake.batches import StoredSpan, decoder
+from svc.domain.pricing.prices import PriceBook
 from svc.store.postgres.clock import Clock as ServerClock
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database

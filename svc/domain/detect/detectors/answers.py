@@ -13,8 +13,8 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects import Reading
-from svc.domain.messages import parts, text_of, unwrapped
-from svc.domain.values import decoded, text
+from svc.domain.spans.messages import parts, text_of, unwrapped
+from svc.domain.spans.values import decoded, text
 
 
 # A struct: one for each call that a model asks for.

@@ -21,12 +21,12 @@ from typing import Final, Literal, Protocol
 import attrs
 import msgspec
 
-from svc.domain.agent_path import BETWEEN
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.axis import UNIT_DOLLARS, UNIT_MS, UNIT_SCORE, bin_of
 from svc.domain.detect.engine.slots import SLOT_S
 from svc.domain.marks.table import MarkName, TraceMark
-from svc.domain.values import identifier
+from svc.domain.spans.values import identifier
+from svc.domain.traces.agent_path import BETWEEN
 
 MeasureName = Literal[
     "tool_error_rate",

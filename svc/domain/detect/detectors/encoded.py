@@ -16,7 +16,7 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.detect.detectors.base import Detector, Tunable
 from svc.domain.detect.detectors.settled_trace import TracedSpan, texts_of
 from svc.domain.dialects import read
-from svc.domain.messages import last_user_text, text_of
+from svc.domain.spans.messages import last_user_text, text_of
 
 _REASON: Final = "needs the encoder service, which is not configured"
 #: So much of a text is asked about, its end, and so much of what was retrieved, its beginning.

@@ -21,16 +21,16 @@ from xxhash import xxh3_128_digest
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.attributes.reading import word_of
-from svc.domain.conversation_history import STAND_IN_ROLE, shortened
 from svc.domain.detect.detectors.answers import Answer, AskedCall, canonical
 from svc.domain.dialects import Reading, read_texts
-from svc.domain.feedback import Rating
+from svc.domain.feedback.entries import Rating
 from svc.domain.marks.forms import demanded_blocks
 from svc.domain.marks.tool_schemas import ToolSchemas, tools_offered
-from svc.domain.messages import ROLES, normal, parts, role_of, text_of, unwrapped
-from svc.domain.rollup import Timed, by_start
-from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
-from svc.domain.values import name
+from svc.domain.spans.conversation_history import STAND_IN_ROLE, shortened
+from svc.domain.spans.messages import ROLES, normal, parts, role_of, text_of, unwrapped
+from svc.domain.spans.span import CostSource, Kind, Repeats, Status, ToolCall
+from svc.domain.spans.values import name
+from svc.domain.traces.rollup import Timed, by_start
 
 #: Kinds whose payload is read: what answers, and what is called.
 TEXTUAL: Final[frozenset[Kind]] = frozenset({"llm", "tool", "mcp"})

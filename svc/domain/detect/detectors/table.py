@@ -25,9 +25,9 @@ from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
 from svc.domain.detect.detectors.secret_leak import SECRET_LEAK
 from svc.domain.detect.detectors.settled_trace import SettledTrace
 from svc.domain.detect.detectors.tool_error import TOOL_ERROR
+from svc.domain.feedback.rating_detectors import FEEDBACK, FEEDBACK_DRIFT
 from svc.domain.marks.detector import MARKS_DETECTOR
 from svc.domain.marks.table import TraceMark
-from svc.domain.rating_detectors import FEEDBACK, FEEDBACK_DRIFT
 
 DETECTORS: Final[Mapping[str, Detector]] = {
     detector.name: detector

@@ -25,7 +25,7 @@ from svc.domain.detect.detectors.new_signature import signature_of
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.rate_engine import RISE
 from svc.domain.marks.tool_calls import calls_of
-from svc.domain.span import ToolCall
+from svc.domain.spans.span import ToolCall
 
 #: The rise that is found soonest, for every detector of rates. Measured 2026-11, 500 calls a day at 5 %,
 #: 60 buckets: a half more takes 71, 62, 82 and 366 hours by 1.25, 1.5, 2 and 4 (by 4 found in 0.35 of them),

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 import attrs
 
-from svc.domain.agent_path import AGENT_PATH, CALLS, PathSpan, agent_paths
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
+from svc.domain.traces.agent_path import AGENT_PATH, CALLS, PathSpan, agent_paths
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database

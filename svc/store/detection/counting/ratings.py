@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from svc.domain.feedback import Rating, guessed_better
+from svc.domain.feedback.entries import Rating, guessed_better
 from svc.store.postgres.database import Connection
 
 MOST_RATINGS: Final = 200

@@ -17,9 +17,9 @@ from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan
 from svc.domain.calendar import day_of
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, TracedSpan
-from svc.domain.feedback import Rating
-from svc.domain.packing import Frame
-from svc.domain.span import CostSource, Kind, Repeats, Status, ToolCall
+from svc.domain.feedback.entries import Rating
+from svc.domain.intake.packing import Frame
+from svc.domain.spans.span import CostSource, Kind, Repeats, Status, ToolCall
 from svc.store.detection.counting.ratings import read_ratings
 from svc.store.postgres.database import Connection
 from svc.store.spans.payloads import PackedSpans, Place, read_packed

@@ -22,7 +22,7 @@ from svc.domain.detect.detectors.base import OTHER, MeasureName, Observation
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import SLOTS_PER_HOUR
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
-from svc.domain.rating_detectors import RATES, SIZES
+from svc.domain.feedback.rating_detectors import RATES, SIZES
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 BUCKETS: Final = 20_000

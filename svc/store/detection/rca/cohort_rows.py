@@ -24,7 +24,7 @@ from svc.domain.rca.attributes import (
     message_size,
     turn_word,
 )
-from svc.domain.rollup import MODEL_CALLS
+from svc.domain.traces.rollup import MODEL_CALLS
 from svc.store.postgres.database import Connection
 from svc.store.spans.payloads import read_envelopes
 

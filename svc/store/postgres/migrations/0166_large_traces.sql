@@ -1,6 +1,6 @@
 -- expand
--- Traces of many spans are rolled up by the database: these functions say what `svc.domain.rollup` and
--- `svc.domain.tool_calls` say of the spans of a trace, by number instead of by name. Spans are numbered from one in
+-- Traces of many spans are rolled up by the database: these functions say what `svc.domain.traces.rollup` and
+-- `svc.domain.traces.tool_calls` say of the spans of a trace, by number instead of by name. Spans are numbered from one in
 -- order of start; 0 is none. All are linear in the number of spans, whatever the links between them.
 
 -- Whether the database rolls the trace up. Once large, always large.
@@ -72,7 +72,7 @@ returns text language sql immutable as $$
         when price_book is not null then 'unpriced' end)
 $$;
 
--- The spans whose `usage_repeats` is to change, and to what (`svc.domain.rollup._repeats`).
+-- The spans whose `usage_repeats` is to change, and to what (`svc.domain.traces.rollup._repeats`).
 create function trace_repeat_changes(project bigint, trace bytea, since timestamptz, until timestamptz)
 returns table (span_id bytea, started_at timestamptz, repeats text)
 language plpgsql stable set enable_nestloop = off set work_mem = '64MB' as $$
@@ -232,7 +232,7 @@ begin
         where c.mark <> c.before;
 end $$;
 
--- The tool calls that another span of the trace reports too (`svc.domain.tool_calls.dedupe_tool_calls`).
+-- The tool calls that another span of the trace reports too (`svc.domain.traces.tool_calls.dedupe_tool_calls`).
 create function trace_repeated_calls(project bigint, trace bytea, since timestamptz, until timestamptz)
 returns table (span_id bytea, index integer, started_at timestamptz)
 language plpgsql stable set enable_nestloop = off set work_mem = '64MB' as $$

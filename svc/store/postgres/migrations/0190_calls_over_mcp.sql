@@ -1,5 +1,5 @@
 -- expand
--- Tool calls that several spans report, as `svc.domain.tool_calls` says it: of one request over MCP the spans at
+-- Tool calls that several spans report, as `svc.domain.traces.tool_calls` says it: of one request over MCP the spans at
 -- the client and at the server bear one name, and of several that failed the outermost counts.
 create or replace function trace_repeated_calls(project bigint, trace bytea, since timestamptz, until timestamptz)
 returns table (span_id bytea, index integer, started_at timestamptz)

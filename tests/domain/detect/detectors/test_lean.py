@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.otlp.reading import WireSpan, walk
-from svc.domain.conversation_history import said_by_others
 from svc.domain.detect.detectors.settled_trace import SpanTexts, texts_of
-from svc.domain.packing import Frame, Packer, frames, pack_message, unpack_messages
-from svc.domain.span import Kind
+from svc.domain.intake.packing import Frame, Packer, frames, pack_message, unpack_messages
+from svc.domain.spans.conversation_history import said_by_others
+from svc.domain.spans.span import Kind
 from tests.wire import request, span
 
 DAY = date(2026, 11, 20)

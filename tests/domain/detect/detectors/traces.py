@@ -7,10 +7,10 @@ from typing import Any
 
 from protocol.otlp.reading import read_clean, walk
 from svc.domain.detect.detectors.settled_trace import TEXTUAL, SettledTrace, texts_of
-from svc.domain.mapping import map_span
-from svc.domain.pricing import PriceBook
-from svc.domain.rollup import roll_up
-from svc.domain.tool_calls import dedupe_tool_calls
+from svc.domain.intake.mapping import map_span
+from svc.domain.pricing.prices import PriceBook
+from svc.domain.traces.rollup import roll_up
+from svc.domain.traces.tool_calls import dedupe_tool_calls
 from tests.wire import request, span
 
 PRICES = PriceBook()

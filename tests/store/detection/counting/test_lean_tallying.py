@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import zstandard
 
-from svc.domain.packing import pack_message
+from svc.domain.intake.packing import pack_message
 from svc.store.detection.counting import tallying
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Connection, Database

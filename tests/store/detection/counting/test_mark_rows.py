@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from svc.domain.marks import detector
-from svc.domain.retention import Cutoffs
+from svc.domain.retention.terms import Cutoffs
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore

@@ -1,0 +1,1 @@
+"""Who exports what, and what they could do better."""

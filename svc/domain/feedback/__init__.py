@@ -1,0 +1,1 @@
+"""What people and programs think of an answer."""

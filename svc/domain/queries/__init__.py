@@ -1,0 +1,1 @@
+"""What can be asked: datasets, their fields, measures."""

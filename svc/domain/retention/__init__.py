@@ -1,0 +1,1 @@
+"""How long data is kept, and how much disk there is for it."""

@@ -1,0 +1,1 @@
+"""What the spans of one trace make together: its roll-up, its agents, its tool calls."""
