@@ -14,9 +14,8 @@ from protocol.agents import RUN_KINDS, NotPressed, RunKind, RunState
 from protocol.detection import Author
 from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_CASE, NO_SUCH_FINDING, NO_SUCH_RUN
-from svc.commands.columns import print_columns, printable
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import lists_bare, minute, offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import lists_bare, minute, offer_json, print_columns, print_json, printable
 from svc.config.table import Settings
 from svc.domain.quantities import money
 from svc.store.accounts.audit import OPERATOR

@@ -38,8 +38,8 @@ from svc.commands.alerts_shown import (
     print_fired,
     print_rules,
 )
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import lists_bare, offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import lists_bare, offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.alerts.calendar import first_look
 from svc.domain.alerts.channels.table import CHANNELS, fault_of, read_fields

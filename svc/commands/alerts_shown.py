@@ -8,8 +8,7 @@ from uuid import UUID
 
 from protocol.alerts import AlertChannel, AlertRule, WouldHaveFired
 from protocol.rest.query import timestamp
-from svc.commands.columns import print_columns, printable
-from svc.commands.printing import minute, print_json
+from svc.commands.terminal import minute, print_columns, print_json, printable
 from svc.domain.alerts.channels.table import CHANNELS, read_fields
 from svc.domain.alerts.params import read_params
 from svc.domain.alerts.words import sentence_of

@@ -27,10 +27,8 @@ from protocol.rest.query import (
     page_size,
 )
 from svc.commands.asked import PRINTED, Answer
-from svc.commands.columns import printable
-from svc.commands.filters import read_filters, refusal_sentence
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
+from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
+from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
 from svc.domain.queries.datasets import DATASETS, EVENT_TIME, SPANS
 from svc.domain.queries.measures import MEASURES

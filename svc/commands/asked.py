@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from svc.commands.columns import print_columns, printable
-from svc.commands.printing import minute
+from svc.commands.terminal import minute, print_columns, printable
 from svc.domain.quantities import count, duration, money, percent
 from svc.domain.queries.measures import COUNT
 

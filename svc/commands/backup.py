@@ -19,9 +19,7 @@ from svc.backup.physical import take_physical
 from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup, take
 from svc.backup.verifying import verify
-from svc.commands.columns import print_columns
-from svc.commands.printing import offer_json, print_json
-from svc.commands.telling import Teller
+from svc.commands.terminal import Teller, offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import count, duration, size
 from svc.runtime.asyncio_loop import asyncio_loop

@@ -14,9 +14,16 @@ from protocol.detection import Author, CaseRefusal
 from protocol.operator import OperatorError
 from protocol.refusals import CASE_REFUSALS, NO_SUCH_CASE
 from protocol.rest.query import timestamp
-from svc.commands.columns import print_columns, printable
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import lists_bare, minute, offer_json, print_json, value_line
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import (
+    lists_bare,
+    minute,
+    offer_json,
+    print_columns,
+    print_json,
+    printable,
+    value_line,
+)
 from svc.config.table import Settings
 from svc.domain.quantities import percent
 from svc.store.accounts.audit import OPERATOR

@@ -39,7 +39,7 @@ from svc.commands.demo_story import (
     traces_of,
 )
 from svc.commands.own_service import asking, other_folder, own_url
-from svc.commands.place import name_project, named_project
+from svc.commands.target import name_project, named_project
 from svc.config.table import Settings
 from svc.domain.exporters.counters import DEMO_SCOPE
 from svc.domain.quantities import duration

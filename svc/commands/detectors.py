@@ -13,9 +13,8 @@ from typing import Any
 from protocol.operator import OperatorError
 from protocol.refusals import DETECTOR_UNAVAILABLE, NO_BACKTEST, NO_SUCH_DETECTOR
 from protocol.rest.query import timestamp
-from svc.commands.columns import print_columns
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import lists_bare, minute, offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import lists_bare, minute, offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.table import DETECTORS, lacking

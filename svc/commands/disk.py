@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from svc.commands.columns import print_columns
-from svc.commands.printing import offer_json, print_json
+from svc.commands.terminal import offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import percent, size
 from svc.domain.retention.disk_budget import DiskUse, Forecast, drop_steps, forecast, level_of

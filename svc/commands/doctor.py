@@ -24,9 +24,9 @@ from protocol.rest.accounts import Mode
 from protocol.storage import Outage
 from svc.commands.finding import Finding
 from svc.commands.own_service import asking, own_url
-from svc.commands.place import named_project
-from svc.commands.printing import print_json
 from svc.commands.report import print_attributes, print_report
+from svc.commands.target import named_project
+from svc.commands.terminal import print_json
 from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows

@@ -18,8 +18,8 @@ import trio
 
 from protocol.operator import OperatorError
 from protocol.storage import Erasable, Outage
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import count, counted
 from svc.store.accounts.audit import OPERATOR

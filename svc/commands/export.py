@@ -24,10 +24,9 @@ from protocol.operator import OperatorError
 from protocol.otlp.json_writing import otlp_json
 from protocol.refusals import Refused
 from protocol.rest.query import FilterValue, jsonable
-from svc.commands.filters import read_filters, refusal_sentence
 from svc.commands.parquet import parquet_rows
-from svc.commands.place import name_project, named_project
-from svc.commands.telling import Teller
+from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
+from svc.commands.terminal import Teller
 from svc.config.table import Settings
 from svc.domain.queries.datasets import SPANS, Field
 from svc.importers.exported import wire_of

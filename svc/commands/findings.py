@@ -8,9 +8,16 @@ from uuid import UUID
 
 from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_FINDING
-from svc.commands.columns import print_columns, printable
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import lists_bare, minute, offer_json, print_json, value_line
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import (
+    lists_bare,
+    minute,
+    offer_json,
+    print_columns,
+    print_json,
+    printable,
+    value_line,
+)
 from svc.config.table import Settings
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.findings import FindingStore

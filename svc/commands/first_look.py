@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from svc.commands.columns import printable
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
 from svc.domain.first_look.text import as_json, as_lines
 from svc.runtime.clock import now

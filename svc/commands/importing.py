@@ -25,9 +25,8 @@ from protocol.importing import StoredSums
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
 from svc.application.history_import import PRODUCTS, ImportOrder, mover, source_of
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
-from svc.commands.telling import Teller
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import Teller, offer_json, print_json
 from svc.config.table import Settings
 from svc.importers.journal import Journal, MovedSpans, SourceSums, forget, journal
 from svc.importers.moving import HistoryMove, window_of

@@ -19,7 +19,7 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.release import image_tag, release
-from svc.commands.printing import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json
 from svc.config.checks import boot_refusals
 from svc.config.table import BadSetting, Settings, read_settings
 from svc.secrets.own import SECRETS, kept_text

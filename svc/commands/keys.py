@@ -12,9 +12,8 @@ from protocol.operator import OperatorError
 from protocol.refusals import BLANK_NAME, KEY_NOT_FOUND, ROTATE_REVOKED, UNKNOWN_SCOPE
 from protocol.rest.query import timestamp
 from protocol.tokens import SCOPES, Scope
-from svc.commands.columns import print_columns
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import AlreadyRevoked, Key, Minted, NoSuchKey, PostgresKeyStore

@@ -7,12 +7,14 @@ a service at that address has another data folder is seen on this machine alone.
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import httpx2
 
 from svc.config.table import Settings
 from svc.wiring.neighbour import served_folder
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 def own_url(settings: Settings) -> str:
@@ -37,6 +39,9 @@ def other_folder(settings: Settings) -> str | None:
 
 def asking(url: str, settings: Settings, *, timeout_s: float) -> httpx2.AsyncClient:
     """A client for this address. That of our own door is in no certificate, so there none is asked for."""
+    # Here, not above: it is a third of the time that `serve --help` takes.
+    import httpx2
+
     if url == own_url(settings) or _is_loopback(urlsplit(url).hostname or ""):
         return httpx2.AsyncClient(base_url=url, timeout=timeout_s, verify=False)
     return httpx2.AsyncClient(base_url=url, timeout=timeout_s)

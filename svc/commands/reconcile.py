@@ -10,9 +10,8 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.rest.bills import BilledDay, BillReconciled
-from svc.commands.columns import print_columns, printable
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import offer_json, print_columns, print_json, printable
 from svc.config.table import Settings
 from svc.domain.billing.exports import MOST_BYTES, read_bill
 from svc.domain.billing.rows import NoExport

@@ -18,8 +18,7 @@ from svc.backup.erased import FILE, ErasedNotes
 from svc.backup.folder import BackupFolder
 from svc.backup.physical import restore_physical
 from svc.backup.restoring import Restored, box_of, restore
-from svc.commands.printing import offer_json, print_json
-from svc.commands.telling import Teller
+from svc.commands.terminal import Teller, offer_json, print_json
 from svc.config.table import Settings, read_settings
 from svc.domain.quantities import count, counted, duration
 from svc.store.accounts.audit import OPERATOR

@@ -17,7 +17,7 @@ import attrs
 from protocol.operator import OperatorError
 from protocol.storage import Freed
 from svc.application.bounds import default_terms
-from svc.commands.printing import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import counted, size
 from svc.store.retention.sweep import RetentionStore

@@ -18,8 +18,8 @@ import trio
 from protocol.otlp.reading import WireSpan
 from protocol.release import release
 from protocol.storage import Outage
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.attributes.reading import AttributeReader
 from svc.domain.intake.rework import remapped, repriced

@@ -17,7 +17,7 @@ import attrs
 
 from protocol.operator import OperatorError
 from protocol.sealed import Lost
-from svc.commands.printing import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore

@@ -9,7 +9,7 @@ import argparse
 import re
 from typing import Final
 
-from svc.commands.printing import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import count, percent, size
 from svc.domain.sizing import (

@@ -34,7 +34,7 @@ from protocol.storage import Outage
 from svc.commands.disk import disk_facts
 from svc.commands.doctor import examined
 from svc.commands.own_service import asking, own_url
-from svc.commands.printing import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings, setting_rows
 from svc.domain.retention.disk_budget import forecast
 from svc.runtime.clock import now

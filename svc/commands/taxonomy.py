@@ -12,8 +12,8 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.taxonomy import BadTaxonomy, Taxonomy
-from svc.commands.place import name_project, named_project
-from svc.commands.printing import offer_json, print_json
+from svc.commands.target import name_project, named_project
+from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.taxonomy_file import taxonomy_of
 from svc.store.detection.taxonomy import TaxonomyStore

@@ -15,9 +15,7 @@ import attrs
 import trio
 
 from protocol.operator import OperatorError
-from svc.commands.columns import print_columns
-from svc.commands.printing import offer_json, print_json
-from svc.commands.telling import Teller
+from svc.commands.terminal import Teller, offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import count, duration, percent, size
 from svc.domain.upgrade import StepRun

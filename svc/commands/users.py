@@ -11,8 +11,7 @@ import secrets
 from protocol.operator import OperatorError
 from protocol.rest.accounts import email_key
 from protocol.rest.query import timestamp
-from svc.commands.columns import print_columns
-from svc.commands.printing import offer_json, print_json
+from svc.commands.terminal import offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.audit import OPERATOR

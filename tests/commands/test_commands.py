@@ -19,9 +19,8 @@ from tests.service import TRACE_SVC
 
 ROOT = Path(__file__).parents[2]
 NO_COMMANDS = {
-    *("demo_removal", "demo_story", "table", "place", "columns", "printing", "report", "telling", "parquet"),
-    *("finding", "own_service", "tls", "alerts_shown", "asked", "filters", "command_line"),
-    *("completable", "completion_scripts"),
+    *("terminal", "target", "own_service", "demo_removal", "demo_story", "table", "report", "parquet"),
+    *("finding", "tls", "alerts_shown", "asked", "command_line", "completable", "completion_scripts"),
 }
 
 

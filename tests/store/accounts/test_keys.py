@@ -14,7 +14,7 @@ import trio
 from protocol.operator import OperatorError
 from protocol.storage import Eviction
 from protocol.tokens import is_token, lookup_prefix
-from svc.commands.place import named_project
+from svc.commands.target import named_project
 from svc.store.accounts.keys import AlreadyRevoked, Minted, NoSuchKey, PostgresKeyStore, matches
 from svc.store.accounts.projects import Project, ProjectStore
 from svc.store.postgres.database import Connection, Database

@@ -1,10 +1,13 @@
-"""Which project a command is about: its two arguments, and looking it up."""
+"""What a command is about: its project and its filters, as they are typed."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from protocol.operator import OperatorError
+from protocol.refusals import Refused
+from protocol.rest.query import FilterValue
 from svc.store.accounts.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
 from svc.wiring.open_store import Store
 
@@ -33,3 +36,20 @@ async def named_project(store: Store, arguments: argparse.Namespace) -> Project:
     if project is None:
         raise OperatorError(f"there is no project {arguments.org}/{arguments.project}")
     return project
+
+
+def read_filters(where: Sequence[str]) -> dict[str, FilterValue]:
+    """The filters; `FIELD=` asks for rows without a value. Raises `OperatorError` for what is none."""
+    filters: dict[str, FilterValue] = {}
+    for text in where:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise OperatorError(f"'{text[:100]}' is no FIELD=VALUE, such as status=error")
+        filters[name.strip()] = value or None
+    return filters
+
+
+def refusal_sentence(refused: Refused) -> str:
+    """What was wrong, and what is allowed."""
+    allowed = (refused.refusal.details or {}).get("allowed")
+    return refused.refusal.message + (f"; one of: {', '.join(allowed)}" if allowed else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from svc.commands.telling import BEAT_S, Teller
+from svc.commands.terminal import BEAT_S, Teller
 
 
 async def test_a_silence_is_broken_and_a_line_begins_it_anew(
@@ -13,7 +13,7 @@ async def test_a_silence_is_broken_and_a_line_begins_it_anew(
     capsys: pytest.CaptureFixture[str],
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    monkeypatch.setattr("svc.commands.telling.time.monotonic", trio.current_time)
+    monkeypatch.setattr("svc.commands.terminal.time.monotonic", trio.current_time)
     teller = Teller()
     with trio.move_on_after(2.5 * BEAT_S):
         await teller.beat("waiting for MLflow")
