@@ -80,7 +80,7 @@ bench-judge: .venv/.dev
 	$(BIN)/python -m tests.bench.judge $(FOLDER)
 
 test-clients: .venv/.dev
-	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py
+	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py tests/e2e/clients/connect_programs.py
 
 test-imports: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/imports/real_servers.py

@@ -7,6 +7,7 @@ here (see `door`).
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -64,6 +65,7 @@ from svc.front.metrics import Metrics
 from svc.front.oauth import OAuthDoor
 from svc.front.openapi import document
 from svc.front.otlp.http import PROTOBUF, status_of
+from svc.front.otlp.lately import WRONG_PATH, RefusedLately, is_stray_export, wrong_path
 from svc.front.otlp.signals import RefusedSignals
 from svc.front.ports import Pages
 from svc.store.reads.compare import CompareStore, Side, side_of
@@ -87,6 +89,8 @@ class App:
     pages: Pages | None = None
     #: Counts requests with other signals than traces.
     signals: RefusedSignals = attrs.field(factory=RefusedSignals)
+    #: Counts exports that went to a wrong path.
+    lately: RefusedLately = attrs.field(factory=lambda: RefusedLately(time.monotonic))
 
     @property
     def comparing(self) -> CompareStore:
@@ -195,6 +199,8 @@ class App:
             caller = await self.api.means.callers.who(headers, secure=client.secure)
             if isinstance(caller, Refusal):
                 return refusal_response(caller)
+        if error.code in (404, 405) and is_stray_export(request.method, lowered(request.headers)):
+            self.lately.note(WRONG_PATH, wrong_path(request.path))
         if (request.method, request.path) == ("POST", "/"):
             return refusal_response(TRACES_PATH)
         if isinstance(error, MethodNotAllowed):

@@ -145,11 +145,9 @@ class Service:
         )
         self.dispatcher = cast(AlertDispatcher, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
-        api, signals = Api(self.means, ROUTES), self.intake.tally.signals
-        app = App(self.keys, queries, self.health, self.metrics, api, self._pages(), signals).build()
         self.connection_limiter = ConnectionLimiter(connections_allowed)
         mcp = mcp_endpoint(settings, pools, self.keys, self.means, queries)
-        self.door = self._door(mcp, app)
+        self.door = self._door(mcp, queries)
         self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
         self.metrics.watch(self._sources())
 
@@ -166,8 +164,10 @@ class Service:
             others=OTHERS if self.settings.genai_events else (),
         )
 
-    def _door(self, mcp: Mcp, app: Any) -> Door:
-        transport = self.settings.transport
+    def _door(self, mcp: Mcp, queries: QueryStore) -> Door:
+        transport, tally = self.settings.transport, self.intake.tally
+        api, refusals = Api(self.means, ROUTES), (tally.signals, tally.lately)
+        app: Any = App(self.keys, queries, self.health, self.metrics, api, self._pages(), *refusals).build()
         http = OtlpHttp(
             self.intake, self.keys, enabled=transport in ("HTTP", "BOTH"), callers=self.means.callers
         )
@@ -175,7 +175,13 @@ class Service:
         plain = None if self.tls is None else self.tls.plain
         sub_path = SubPath(self.settings.base_path) if self.settings.base_path else None
         return Door(
-            otlp=http.by_path(), mcp=mcp, app=app, grpc_port=grpc_port, plain=plain, sub_path=sub_path
+            otlp=http.by_path(),
+            mcp=mcp,
+            app=app,
+            grpc_port=grpc_port,
+            plain=plain,
+            sub_path=sub_path,
+            lately=tally.lately,
         )
 
     def _sink(self) -> BatchSink:

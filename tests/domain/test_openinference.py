@@ -48,6 +48,13 @@ def test_a_chain_that_carries_messages_and_a_model_is_still_a_step() -> None:
     assert (row.kind, row.input_preview) == ("step", "hi")
 
 
+def test_what_only_prepares_a_request_is_no_model_call() -> None:
+    said = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o", "output.value": '{"messages": []}'}
+    assert mapped(said, name="OpenAI._prepare_chat_with_tools").kind == "step"
+    assert mapped(said, name="OpenAI.astream_chat").kind == "llm"
+    assert mapped({**said, "llm.token_count.prompt": 3}, name="A._prepare_chat_with_tools").kind == "llm"
+
+
 MODELS = [
     ("llm.response.model_name", "a"),
     ("llm.model_name", "b"),

@@ -220,6 +220,7 @@ def test_a_path_that_traces_are_often_sent_to_names_the_right_one(service: Servi
     response = post(service, path, small(), minted(service, "admin"))
     assert refusal(response) == (404, "NOT_FOUND", "no such path; traces are taken at /v1/traces")
     assert response.json()["error"]["details"] == {"path": "/v1/traces"}
+    assert ("WRONG_PATH", f"nothing is served at {path}") in refused_lately(service)
 
 
 def test_a_grpc_client_at_the_http_port_hears_which_port_it_wants(service: Service) -> None:
@@ -227,6 +228,21 @@ def test_a_grpc_client_at_the_http_port_hears_which_port_it_wants(service: Servi
     called = call(astray, small(), f"Bearer {service.write_key}")
     assert called.code is grpc.StatusCode.UNIMPLEMENTED
     assert called.text == f"this is the HTTP port; gRPC is taken at port {service.grpc_port}"
+    assert ("GRPC_OVER_HTTP", called.text) in refused_lately(service)
+
+
+def test_a_request_that_is_no_export_is_no_refused_one(service: Service) -> None:
+    before = refused_lately(service)
+    assert httpx2.post(service.url + "/wp-login.php", data={"log": "admin"}).status_code == 404
+    assert httpx2.get(service.url + "/v1/tracez").status_code == 404
+    assert refused_lately(service) == before
+
+
+def refused_lately(service: Service) -> set[tuple[str, str]]:
+    """Cause and message of what health says was refused."""
+    report = httpx2.get(service.url + "/actuator/health").json()
+    told = report["components"]["ingest"]["details"].get("refused_lately", [])
+    return {(each["cause"], each["message"]) for each in told}
 
 
 # --- the order of the checks ------------------------------------------------------------------------------

@@ -11,10 +11,13 @@ import pytest
 
 from protocol.storage import Outage
 from svc.domain.accounts.access import Role
+from svc.front.otlp.intake import IntakeTally
+from svc.front.otlp.lately import WRONG_PATH, wrong_path
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
 from svc.store.spans.traces import PostgresTraceStore
+from svc.web.connect.programs import EXAMPLES, PROGRAMS
 from svc.web.shell.process_view import OwnerLink
 from svc.web.shell.render import POLICY
 from tests.front.people import ORG, PASSWORD, Replica, process_view, replica
@@ -316,8 +319,35 @@ async def test_connect_explains_refused_requests(store: Database) -> None:
         await owner.sign_up()
         seen = await owner.get(BASE + "/connect/lights")
         assert heading(seen) == "Requests are arriving but refused"
-        assert "401 no tenant context" in seen.text
+        assert "401: no tenant context" in seen.text
         assert "Send the header Authorization: Bearer" in seen.text
+
+
+async def test_connect_offers_a_program_for_each_way_and_shows_the_chosen_one(owner: Visitor) -> None:
+    seen = (await owner.get(BASE + "/connect")).text
+    shown = re.findall(r'<section id="with-([a-z-]+)"( hidden)?', seen)
+    assert [key for key, hidden in shown if not hidden] == ["openai"]
+    assert [key for key, _ in shown] == [program.key for program in PROGRAMS]
+    assert {path.name.partition(".")[0] for path in EXAMPLES.iterdir()} == {key for key, _ in shown}
+    other = (await owner.get(BASE + "/connect?with=codex")).text
+    assert re.findall(r'<section id="with-([a-z-]+)" aria-label', other) == ["codex"]
+    minted = (await owner.post(BASE + "/connect/key?with=codex", X_Part="1")).text
+    (key,) = set(re.findall(r"svc_w_[A-Za-z0-9_-]{22}", minted))
+    # In every program that sends, and once among the addresses.
+    assert minted.count(f"<mark>{key}</mark>") == len(PROGRAMS)
+    assert "svc_w_KEY" not in minted
+    assert "localhost:8000" not in minted
+
+
+async def test_an_export_to_a_wrong_path_is_explained(store: Database) -> None:
+    tally = IntakeTally()
+    async with replica(store, known=process_view(refused=tally.lately.told)) as here:
+        owner = Visitor.of(here)
+        await owner.sign_up()
+        tally.lately.note(WRONG_PATH, wrong_path("/v1/tracez"))
+        seen = (await owner.get(BASE + "/connect/lights")).text
+        assert "404: nothing is served at /v1/tracez" in seen
+        assert re.search(r"Traces go to <code>http[^<]+/v1/traces</code>", seen)
 
 
 async def test_connect_follows_the_first_trace(store: Database, here: Replica, owner: Visitor) -> None:

@@ -32,6 +32,8 @@ _CALLS: Final[Mapping[str, Kind]] = {
     "generate_content": "llm",
     "embeddings": "embedding",
 }
+#: LlamaIndex puts a request together in a span that its instrumentation calls a model's call.
+PREPARES: Final = "._prepare_chat_with_tools"
 #: The first words of the names that say anything.
 OPERATIONS: Final = frozenset({*_SURE, *_CALLS, "call_llm", "agent_run"})
 

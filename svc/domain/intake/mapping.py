@@ -20,6 +20,7 @@ from protocol.otlp.reading import WireSpan
 from protocol.text import clean
 from svc.domain.dialects import read
 from svc.domain.dialects.dialect import Found
+from svc.domain.dialects.names import PREPARES
 from svc.domain.intake.asked_calls import calls_beside, text_of_calls
 from svc.domain.pricing.prices import PriceBook, Priced
 from svc.domain.spans.call_site import infer_call_site
@@ -65,6 +66,8 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     tokens = tokens_of(fields)
     has_usage = tokens != (None, None, None, None, None)
     kind = kind_of(fields, model is not None and (has_usage or bool(said_in or said_out)))
+    if kind == "llm" and not has_usage and span.name.endswith(PREPARES):
+        kind = "step"
     calls_a_tool = kind == "tool" or kind == "mcp"
     if calls_a_tool and span.events:
         reading.hear_tool(span)

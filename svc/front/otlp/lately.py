@@ -6,7 +6,8 @@ the host's doctor. Holds a fixed number of causes and minutes, whatever clients 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -17,6 +18,26 @@ MINUTES: Final = 10
 MOST_CAUSES: Final = 32
 
 Cause = tuple[int, str]
+
+#: Requests of exporters that reach the HTTP door but not the endpoint of traces.
+WRONG_PATH: Final[Cause] = (404, "WRONG_PATH")
+GRPC_OVER_HTTP: Final[Cause] = (404, "GRPC_OVER_HTTP")
+#: What of a path is shown to people.
+_PLAIN_PATH: Final = re.compile(r"/[\w./-]{0,80}", re.ASCII)
+
+
+def is_stray_export(method: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request at no path of ours looks like an export: it brings a key of ours, or protobuf."""
+    carries_key = headers.get("authorization", "").lower().startswith("bearer svc_")
+    return method == "POST" and (
+        carries_key or headers.get("content-type", "").startswith("application/x-protobuf")
+    )
+
+
+def wrong_path(path: str) -> str:
+    """A sentence about an export to this path."""
+    shown = path if _PLAIN_PATH.fullmatch(path) else "that path"
+    return f"nothing is served at {shown}"
 
 
 @attrs.define(eq=False)

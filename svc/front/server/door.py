@@ -22,6 +22,7 @@ from protocol.refusals import (
     USE_HTTPS,
     Refusal,
 )
+from svc.front.otlp.lately import GRPC_OVER_HTTP, RefusedLately
 from svc.front.server.plain import PlainPort
 from svc.front.server.sub_path import SubPath
 
@@ -50,7 +51,9 @@ class Door:
         grpc_port: int | None = None,
         plain: PlainPort | None = None,
         sub_path: SubPath | None = None,
+        lately: RefusedLately | None = None,
     ) -> None:
+        self._lately = lately
         self._sub_path = sub_path
         self._otlp, self._mcp, self._app, self._plain = otlp, mcp, app, plain
         self._no_grpc = GRPC_OFF if grpc_port is None else GRPC_ELSEWHERE.format(port=grpc_port)
@@ -101,6 +104,8 @@ class Door:
 
     async def _refuse_grpc(self, send: Send, *, trailed: bool) -> None:
         """An answer without a message, as gRPC has it: clients show its text, and of a 404 nothing."""
+        if self._lately is not None:
+            self._lately.note(GRPC_OVER_HTTP, self._no_grpc)
         headers = [(b"content-type", b"application/grpc")]
         trailers = [(b"grpc-status", b"12"), (b"grpc-message", quote(self._no_grpc, safe=" ;=_").encode())]
         if not trailed:

@@ -15,6 +15,7 @@ from protocol.refusals import FORBIDDEN, UNAVAILABLE, Refusal
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import DEFAULT_ORG, DEFAULT_PROJECT
 from svc.store.reads.onboarding import OnboardingReads, Steps
+from svc.web.connect.programs import GROUPS, PROGRAMS
 from svc.web.connect.sample import sample_trace
 from svc.web.shell.forms import NoFields
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
@@ -35,6 +36,9 @@ ADVICE: Final = {
     "BAD_REQUEST": "The body is no OTLP traces request. Metrics and logs are not taken here: point only the"
     " traces exporter at it.",
     "PAYLOAD_TOO_LARGE": "Send smaller batches: OTEL_BSP_MAX_EXPORT_BATCH_SIZE=128.",
+    "WRONG_PATH": "An exporter that takes a traces endpoint wants the whole address; one that takes a base"
+    " endpoint (OTEL_EXPORTER_OTLP_ENDPOINT) adds /v1/traces by itself.",
+    "GRPC_OVER_HTTP": "Use the gRPC port, or send over HTTP: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf.",
     "UNAVAILABLE": "Nothing to do: the exporter retries automatically.",
     "RATE_LIMITED": "Nothing to do: the exporter retries automatically.",
 }
@@ -61,12 +65,16 @@ async def _page(visit: Visit, key: str | None) -> Html:
         "connect/connect",
         {**_code(visit, key), **_lights(visit, steps)},
         secret=key is not None,
-        modules=("connect", "tabs", "copy", "part"),
+        modules=("connect", "programs", "copy", "part"),
     )
 
 
 def _code(visit: Visit, key: str | None) -> dict[str, Any]:
+    chosen = visit.query.get("with", "")
     return {
+        "programs": PROGRAMS,
+        "groups": GROUPS,
+        "chosen": chosen if chosen in {program.key for program in PROGRAMS} else PROGRAMS[0].key,
         "endpoint": visit.origin,
         "key": key,
         "grpc_port": visit.process_view.grpc_port,
@@ -78,6 +86,7 @@ def _code(visit: Visit, key: str | None) -> dict[str, Any]:
 def _lights(visit: Visit, steps: Steps) -> dict[str, Any]:
     return {
         "steps": steps,
+        "endpoint": visit.origin,
         "refused": [] if steps.done else _explained(visit.process_view.refused()),
         "demo": visit.process_view.demo.state(),
     }

@@ -19,6 +19,8 @@ from tests.answering import answering
 
 ANSWER = "It is sunny in Paris."
 ARGUMENTS = {"city": "Paris"}
+#: The model that answers, where it is not the one that was asked.
+DATED = {"gpt-4o": "gpt-4o-2024-08-06", "gpt-4o-mini": "gpt-4o-mini-2024-07-18"}
 
 Event = tuple[str, dict[str, Any]]
 
@@ -55,7 +57,7 @@ def _tool(request: dict[str, Any]) -> str | None:
 
 def chat(request: dict[str, Any], number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A chat completion, whole and as chunks."""
-    head = {"id": f"chatcmpl-{number}", "created": 1_795_000_000, "model": f"{request['model']}-2024-08-06"}
+    head = {"id": f"chatcmpl-{number}", "created": 1_795_000_000, "model": DATED[request["model"]]}
     tool = _tool(request)
     message: dict[str, Any] = {"role": "assistant", "content": None if tool else ANSWER}
     if tool:
@@ -94,7 +96,7 @@ def responses(request: dict[str, Any], number: int) -> tuple[dict[str, Any], lis
                 "content": [text]}  # fmt: skip
     whole = {
         "id": f"resp_{number}", "object": "response", "created_at": 1_795_000_000, "status": "completed",
-        "model": f"{request['model']}-2024-08-06", "output": [item], "parallel_tool_calls": True,
+        "model": DATED[request["model"]], "output": [item], "parallel_tool_calls": True,
         "tool_choice": "auto", "tools": request.get("tools") or [], "error": None, "incomplete_details": None,
         "instructions": request.get("instructions"), "metadata": {}, "temperature": 1.0, "top_p": 1.0,
         "usage": {
