@@ -111,7 +111,7 @@ def claude_code(session: str = "session-1", start_ns: int = START_NS) -> Tree:
 
 def codex(session: str = "conversation-1", start_ns: int = START_NS) -> Tree:
     """A conversation of one prompt; figures are texts where Codex writes them as texts."""
-    common = {"conversation.id": session, "app.version": "0.169.0", "model": CODEX_MODEL, "slug": CODEX_MODEL}
+    common = {"conversation.id": session, "app.version": "0.171.0", "model": CODEX_MODEL, "slug": CODEX_MODEL}
 
     def event(after_s: int, name: str, **said: Any) -> Tree:
         named = {name.replace("__", "."): content for name, content in said.items()}
@@ -121,7 +121,8 @@ def codex(session: str = "conversation-1", start_ns: int = START_NS) -> Tree:
     usage = {
         "input_token_count": "100",
         "output_token_count": "50",
-        "cached_token_count": 40,
+        "cached_token_count": 30,
+        "cache_write_token_count": 10,
         "reasoning_token_count": 10,
         "tool_token_count": "150",
     }
@@ -130,6 +131,8 @@ def codex(session: str = "conversation-1", start_ns: int = START_NS) -> Tree:
         event(1, "user_prompt", prompt="[REDACTED]", prompt_length="9"),
         event(2, "api_request", duration_ms="300", attempt=0, http__response__status_code=200),
         event(3, "sse_event", event__kind="response.output_item.done", duration_ms="5"),
+        # Each end comes twice: how long the piece took, then what the answer used.
+        event(4, "sse_event", event__kind="response.completed", duration_ms="1"),
         event(4, "sse_event", event__kind="response.completed", **usage),
         event(5, "tool_decision", **call, decision="approved", source="User"),
         event(

@@ -32,6 +32,7 @@ _TOKENS: Final = frozenset(
         "input_token_count",
         "output_token_count",
         "cached_token_count",
+        "cache_write_token_count",
         "reasoning_token_count",
         "tool_token_count",
         "error.message",
@@ -65,9 +66,12 @@ def _answer(key: SpanKey, event: LogEvent) -> EventSpan | None:
         event.count("input_token_count"),
         event.count("output_token_count"),
         event.count("cached_token_count"),
-        None,
+        event.count("cache_write_token_count"),
         event.count("reasoning_token_count"),
     )
+    if message is None and usage == TokenUsage():
+        # Version 0.171 reports each end twice: how long the piece took, then what the answer used.
+        return None
     failure = None if message is None else EventFailure(message)
     return call_span(key, event, _PROVIDER, usage, without=_TOKENS, failure=failure)
 

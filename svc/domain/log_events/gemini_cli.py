@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from protocol.otlp.event_spans import EventSpan
 from svc.domain.log_events.event import (
     EventFailure,
@@ -52,6 +54,40 @@ def _sum(*counts: int | None) -> int | None:
     return sum(numbers) if numbers else None
 
 
+class _Part(msgspec.Struct):
+    text: str = ""
+    thought: bool = False
+
+
+class _Content(msgspec.Struct):
+    parts: list[_Part] = []
+
+
+class _Candidate(msgspec.Struct):
+    content: _Content = msgspec.field(default_factory=_Content)
+
+
+class _Piece(msgspec.Struct):
+    candidates: list[_Candidate] = []
+
+
+_pieces: Final = msgspec.json.Decoder(list[_Piece])
+
+
+def _answer_text(text: str | None) -> str | None:
+    """What the model said. Version 0.61 gives the pieces of the answer as JSON, earlier ones their text."""
+    if text is None or not text.startswith("["):
+        return text
+    try:
+        pieces = _pieces.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return text
+    parts = [
+        part for piece in pieces for candidate in piece.candidates[:1] for part in candidate.content.parts
+    ]
+    return "".join(part.text for part in parts if not part.thought)
+
+
 def _response(key: SpanKey, event: LogEvent) -> EventSpan:
     thoughts = event.count("thoughts_token_count")
     usage = TokenUsage(
@@ -62,7 +98,7 @@ def _response(key: SpanKey, event: LogEvent) -> EventSpan:
         thoughts,
     )
     response = {
-        "gen_ai.output.messages": message_text("assistant", event.content("response_text")),
+        "gen_ai.output.messages": message_text("assistant", _answer_text(event.content("response_text"))),
         "gen_ai.response.finish_reasons": event.attributes.get("finish_reasons"),
     }
     message = event.content("error")

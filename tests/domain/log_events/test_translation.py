@@ -102,7 +102,7 @@ def test_a_conversation_of_codex_is_a_trace_with_its_usage_counted_once() -> Non
     rows = rows_of(log_bodies.codex())
     call = rows[f"chat {log_bodies.CODEX_MODEL}"]
     # Codex counts as OpenAI does: input with what was cached, output with what was reasoned.
-    assert tokens(call) == (60, 40, 40, None, 10)
+    assert tokens(call) == (60, 40, 30, 10, 10)
     assert call.total_cost is not None
     assert call.total_cost > 0
     assert [name for name, row in rows.items() if any(tokens(row))] == [f"chat {log_bodies.CODEX_MODEL}"]
@@ -118,7 +118,7 @@ def test_a_conversation_of_codex_is_a_trace_with_its_usage_counted_once() -> Non
 def test_a_turn_that_codex_names_is_a_trace_of_its_own() -> None:
     body = log_bodies.codex()
     for number, item in enumerate(body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]):
-        item["attributes"].append({"key": "turn.id", "value": {"stringValue": str(number // 4)}})
+        item["attributes"].append({"key": "turn.id", "value": {"stringValue": str(number // 5)}})
     assert len({span.trace_id for span in spans_of(body)}) == 2
 
 
@@ -133,6 +133,24 @@ def test_a_prompt_of_gemini_cli_counts_thoughts_and_what_tools_gave() -> None:
     assert (failed.error_type, failed.error_message) == ("ENOENT", "no such file")
     assert rows[f"chat {log_bodies.GEMINI_MODEL} failed"].error_type == "RESOURCE_EXHAUSTED"
     assert {row.session_id for row in rows.values()} == {"gemini-1"}
+
+
+PIECES = (
+    '[{"candidates":[{"content":{"parts":[{"text":"I think","thought":true},{"text":"be"}]}}]},'
+    '{"candidates":[{"content":{"parts":[{"text":"cause"}]}}],"usageMetadata":{"totalTokenCount":3}},{}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [(PIECES, "because"), ("[not JSON", "[not JSON"), ("[1]", "[1]"), ("plain", "plain")]
+)
+def test_an_answer_of_gemini_cli_in_pieces_is_its_text(said: str, shown: str) -> None:
+    body = log_bodies.gemini_cli()
+    for item in body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]:
+        for pair in item["attributes"]:
+            if pair["key"] == "response_text":
+                pair["value"]["stringValue"] = said
+    assert rows_of(body)[f"chat {log_bodies.GEMINI_MODEL}"].output_preview == shown
 
 
 @pytest.mark.parametrize("agent", sorted(BODIES))

@@ -12,7 +12,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.e2e.clients.real_clients import settled
 from tests.e2e.clients.standin import ANSWER, StandIn, standing_in
 from tests.e2e.environments import node_with, python_with
 from tests.e2e.mcp import call
-from tests.service import Service, until
+from tests.service import Service, running, until
 
 HERE = Path(__file__).parent
 RUN_TIMEOUT_S = 120
@@ -66,6 +66,80 @@ def trace_ids(service: Service) -> set[str]:
 
 
 RUN = [program for program in PROGRAMS if program.key in ENVIRONMENTS or program.key == "curl"]
+
+
+#: How a coding agent is asked once, in the place of its program's last line, and what its home holds before.
+ASKED = {
+    "claude-code": ("claude", "-p"),
+    "codex": ("codex", "exec --skip-git-repo-check"),
+    "gemini-cli": ("gemini", "--skip-trust -p"),
+}
+_CODEX_MODELS = """model = "gpt-4o"
+model_provider = "standin"
+[model_providers.standin]
+name = "standin"
+base_url = "{url}/codex/v1"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+"""
+_GEMINI_SETTINGS = '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'
+
+
+@pytest.fixture(scope="module")
+def hearing() -> Iterator[Service]:
+    """A service that takes the log events of coding agents."""
+    with running(SVC_INGEST_GENAI_EVENTS="true") as service:
+        yield service
+
+
+@pytest.mark.parametrize("key", ASKED)
+def test_a_coding_agent_of_connect_ends_in_a_trace_with_model_tokens_and_messages(
+    hearing: Service, standin: StandIn, tmp_path: Path, key: str
+) -> None:
+    node_with(HERE / "js_agents", "@openai/codex", otherwise=unavailable)
+    [program] = [program for program in PROGRAMS if program.key == key]
+    text = program.text(hearing.url, hearing.write_key)
+    command, asks = ASKED[key]
+    (tmp_path / ".gemini").mkdir()
+    (tmp_path / ".gemini" / "settings.json").write_text(_GEMINI_SETTINGS)
+    if program.is_added:
+        config = tmp_path / program.file_name.removeprefix("~/")
+        config.parent.mkdir()
+        config.write_text(_CODEX_MODELS.format(url=standin.url) + text)
+        text = command
+    (tmp_path / "work").mkdir()
+    once = f'{command}() {{ command {command} {asks} "{QUESTION}"; }}'
+    done = subprocess.run(
+        ["bash", "-c", f"{once}\n{text}"],
+        cwd=tmp_path / "work",
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "PATH": f"{HERE / 'js_agents' / 'node_modules' / '.bin'}:{os.environ['PATH']}",
+            "ANTHROPIC_BASE_URL": f"{standin.url}/{key}",
+            "ANTHROPIC_API_KEY": "none",
+            "OPENAI_API_KEY": "none",
+            "GEMINI_API_KEY": "none",
+            "GOOGLE_GEMINI_BASE_URL": f"{standin.url}/{key}",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * RUN_TIMEOUT_S,
+    )
+    assert ANSWER in done.stdout, done.stderr[-3000:]
+
+    def calls() -> list[dict[str, Any]]:
+        rows = call(hearing, "list_spans", kind="llm", limit=50)["structuredContent"]["spans"]
+        return [row for row in rows if row["call_site_id"].startswith(program.key.partition("-")[0])]
+
+    until(lambda: bool(calls()), timeout_s=60)
+    assert all(row["model_id"] and row["total_tokens"] == 150 and row["total_cost"] for row in calls())
+    texts = ""
+    for trace_id in {row["trace_id"] for row in calls()}:
+        spans = settled(hearing, trace_id)["spans"]
+        texts += str([[span["input"], span["output"]] for span in spans])
+    assert QUESTION in texts
 
 
 @pytest.mark.parametrize("program", RUN, ids=lambda program: program.key)

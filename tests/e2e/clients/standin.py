@@ -1,4 +1,4 @@
-"""A local stand-in for the model APIs: OpenAI's chat, responses and embeddings, Anthropic's messages.
+"""A local stand-in for the model APIs: OpenAI's chat, responses and embeddings, Anthropic's messages, Gemini.
 
 Streams too. Every call of a model uses the same tokens, so that a test knows what must come out. A request
 that offers tools and holds no result of one is answered with a call of the first; every other with `ANSWER`.
@@ -50,6 +50,8 @@ def _tool(request: dict[str, Any]) -> str | None:
     tools = request.get("tools") or []
     said = json.dumps(request.get("messages") or request.get("input") or "")
     if not tools or any(word in said for word in ('"tool"', "function_call_output", "tool_result")):
+        return None
+    if "functionDeclarations" in tools[0]:
         return None
     name: str = tools[0].get("name") or tools[0]["function"]["name"]
     return name
@@ -152,6 +154,17 @@ def messages(request: dict[str, Any], number: int) -> tuple[dict[str, Any], list
     return whole, [(name, {"type": name, **data}) for name, data in events]
 
 
+def gemini(model: str) -> dict[str, Any]:
+    """An answer of Google's, without a tool."""
+    content = {"role": "model", "parts": [{"text": ANSWER}]}
+    usage = {
+        "promptTokenCount": 120, "cachedContentTokenCount": 100, "candidatesTokenCount": 18,
+        "thoughtsTokenCount": 12, "totalTokenCount": 150,
+    }  # fmt: skip
+    candidate = {"content": content, "finishReason": "STOP", "index": 0}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": model}
+
+
 def embeddings(request: dict[str, Any]) -> dict[str, Any]:
     """One small vector."""
     return {
@@ -183,6 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
                 stream = _named(events)
             case "embeddings":
                 whole, stream = embeddings(body), []
+            case _ if ":" in api:
+                model, _, verb = api.partition(":")
+                whole = gemini(model)
+                stream, streamed = [f"data: {json.dumps(whole)}\n\n"], verb.startswith("stream")
             case _:
                 self.send_error(404)
                 return
