@@ -22,7 +22,7 @@ import attrs
 
 from svc.domain.accounts.access import OrgRole, outranks, role_in
 from svc.store.accounts.audit import record
-from svc.store.accounts.project_roles import take_up
+from svc.store.accounts.project_roles import audited, invited_to, take_up
 from svc.store.postgres.database import Connection, Database
 
 INVITATION_DAYS: Final = 7
@@ -109,9 +109,16 @@ async def drop_pending(
     actor: str,
 ) -> None:
     """End the invitation of an address, if there is one."""
+    invitation_id = await connection.fetchval(
+        "select id from invitation where org_id = $1 and email_key = $2", org_id, email_key
+    )
+    if invitation_id is None:
+        return
+    # The roles that it promises go with it.
+    roles = await invited_to(connection, org_id, invitation_id)
     # It serves once.
     row = await connection.fetchrow(
-        "delete from invitation where org_id = $1 and email_key = $2 returning id, role", org_id, email_key
+        "delete from invitation where org_id = $1 and id = $2 returning role", org_id, invitation_id
     )
     if row is None:
         return
@@ -120,8 +127,8 @@ async def drop_pending(
         action,
         actor=actor,
         org_id=org_id,
-        subject=("invitation", str(row["id"])),
-        details={"email": email_key, "role": row["role"]},
+        subject=("invitation", str(invitation_id)),
+        details={"email": email_key, "role": row["role"], **audited(roles.get(invitation_id, {}))},
     )
 
 

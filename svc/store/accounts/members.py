@@ -22,6 +22,7 @@ from svc.store.accounts.keys import KeyOfSomebody, minted
 from svc.store.accounts.project_roles import (
     EndedAccess,
     ProjectRoles,
+    audited,
     end_what_is_over,
     in_projects,
     invited_to,
@@ -141,7 +142,7 @@ class MemberStore:
             if added is None:
                 return "member"
             await replace(connection, self.org_id, account_id, roles)
-            details = {"email": email_key, "role": role, **_details(projects)}
+            details = {"email": email_key, "role": role, **audited(projects)}
             await self._record(connection, "member.add", by, account_id, details)
             # Who belongs needs none.
             await drop_pending(
@@ -237,7 +238,7 @@ class MemberStore:
                 {
                     "email": member.email,
                     "role": member.role,
-                    **_details(member.projects),
+                    **audited(member.projects),
                     "keys": removal.key_count,
                     "keys_revoked": ended.keys_revoked,
                 },
@@ -311,7 +312,7 @@ class MemberStore:
                 actor=by.label,
                 org_id=self.org_id,
                 subject=("invitation", str(invitation.id)),
-                details={"email": email_key, "role": role, **_details(projects)},
+                details={"email": email_key, "role": role, **audited(projects)},
             )
             return invitation, secret
 
@@ -322,6 +323,8 @@ class MemberStore:
 
         async def work(connection: Connection) -> Invitation | Denied:
             await _lock(connection, self.org_id)
+            # The roles that it promises go with it.
+            roles = await invited_to(connection, self.org_id, invitation_id)
             # It is gone, and what it was.
             row = await connection.fetchrow(
                 f"delete from invitation where org_id = $1 and id = $2 returning {_INVITATION}",
@@ -330,14 +333,14 @@ class MemberStore:
             )
             if row is None:
                 return "unknown"
-            was = _invitation(row, {})
+            was = _invitation(row, roles.get(invitation_id, {}))
             await record(
                 connection,
                 "invitation.withdraw",
                 actor=by.label,
                 org_id=self.org_id,
                 subject=("invitation", str(was.id)),
-                details={"email": was.email, "role": was.role},
+                details={"email": was.email, "role": was.role, **audited(was.projects)},
             )
             return was
 
@@ -380,11 +383,6 @@ class MemberStore:
 async def _lock(connection: Connection, org_id: int) -> None:
     # Changes of members, and sign-ups, one after the other.
     await connection.execute("select from organization where id = $1 for update", org_id)
-
-
-def _details(projects: ProjectRoles) -> dict[str, Any]:
-    # Audit rows of those who use no roles in projects say nothing of them.
-    return {"projects": dict(projects)} if projects else {}
 
 
 def _member(row: Any, projects: ProjectRoles) -> Member:

@@ -54,16 +54,24 @@ async def in_projects(
     )
 
 
-async def invited_to(connection: Connection, org_id: int) -> Mapping[UUID, ProjectRoles]:
-    """The roles in living projects that invitations promise, by invitation."""
+async def invited_to(
+    connection: Connection, org_id: int, invitation_id: UUID | None = None
+) -> Mapping[UUID, ProjectRoles]:
+    """The roles in living projects that invitations promise, by invitation, or those of one."""
     return _by_holder(
         await connection.fetch(
             "select i.invitation_id as holder, p.slug, i.role from invitation_project i"
             " join project p on p.id = i.project_id and p.deleted_at is null"
-            " where i.org_id = $1 order by p.id",
+            " where i.org_id = $1 and ($2::uuid is null or i.invitation_id = $2) order by p.id",
             org_id,
+            invitation_id,
         )
     )
+
+
+def audited(roles: ProjectRoles) -> dict[str, Any]:
+    """Roles as details of an audit row, which says nothing of them where there are none."""
+    return {"projects": dict(roles)} if roles else {}
 
 
 def _by_holder(rows: Iterable[Any]) -> Mapping[UUID, ProjectRoles]:

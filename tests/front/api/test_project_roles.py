@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -226,6 +227,30 @@ async def test_an_invitation_adds_to_what_an_account_has(api: Replica) -> None:
     [row] = [one for one in (await owner.get(ORG + "/members")).data if one["email"] == "viewer@example.org"]
     assert (row["role"], row["projects"]) == ("none", both)
     assert (await person.get(ORG + f"/projects/{FOREIGN}")).status == 200
+
+
+async def test_the_audit_says_which_projects_an_ended_invitation_promised(api: Replica) -> None:
+    owner = await api.owner()
+    await two_projects(owner)
+    both = {"mine": "member", FOREIGN: "viewer"}
+    body = {"email": "guest@example.org", "role": "none", "projects": both}
+    invited = await owner.post(ORG + "/invitations", body)
+    assert (await owner.delete(ORG + f"/invitations/{invited.data['id']}")).status == 200
+    invited = await owner.post(ORG + "/invitations", body)
+    assert (await api.browser().sign_up(body["email"], invitation=invited.data["secret"])).status == 201
+    plain = await owner.post(ORG + "/invitations", {"email": "x@example.org"})
+    assert (await owner.delete(ORG + f"/invitations/{plain.data['id']}")).status == 200
+    rows = await fetch(
+        api.database,
+        "select action, details::text from audit_row where action = any($1::text[]) order by id",
+        ["invitation.withdraw", "invitation.accept"],
+    )
+    said = [(row["action"], json.loads(row["details"])) for row in rows]
+    assert said == [
+        ("invitation.withdraw", body),
+        ("invitation.accept", body),
+        ("invitation.withdraw", {"email": "x@example.org", "role": "member"}),
+    ]
 
 
 async def test_an_organization_without_roles_in_projects_says_nothing_of_them(api: Replica) -> None:
