@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.front.people import Replica
+from svc.store.postgres.database import Database
+from tests.front.people import Replica, process_view, replica
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Seen, Visitor
 
@@ -70,6 +71,19 @@ async def test_a_member_is_limited_to_projects_and_let_into_all_again(here: Repl
     assert (await guest.get(ALPHA + "/traces")).status == 200
     assert (await guest.post(BASE + "/connect/key")).status == 403
     assert (await owner.get(f"{PEOPLE}/00000000-0000-0000-0000-000000000000")).status == 404
+
+
+async def test_who_sees_one_project_is_shown_no_refusals_of_others(store: Database) -> None:
+    refused = [{"status": 413, "cause": "too large", "message": "a secret of default", "count": 3}]
+    async with replica(store, known=process_view(refused=lambda: refused)) as here:
+        owner = Visitor.of(here)
+        await owner.sign_up()
+        guest = await guest_of_alpha(here, owner)
+        for path in ("/connect", "/connect/lights"):
+            assert "a secret of default" in (await owner.get(ALPHA + path)).text
+            seen = await guest.get(ALPHA + path)
+            assert heading(seen) == "Connect your application"
+            assert "a secret of default" not in seen.text
 
 
 async def test_who_has_no_project_left_is_told_whom_to_ask(here: Replica, owner: Visitor) -> None:

@@ -84,10 +84,12 @@ def _code(visit: Visit, key: str | None) -> dict[str, Any]:
 
 
 def _lights(visit: Visit, steps: Steps) -> dict[str, Any]:
+    # Refusals of the last minutes are those of all projects.
+    refused = visit.process_view.refused() if visit.sees_org and not steps.done else []
     return {
         "steps": steps,
         "endpoint": visit.origin,
-        "refused": [] if steps.done else _explained(visit.process_view.refused()),
+        "refused": _explained(refused),
         "demo": visit.process_view.demo.state(),
     }
 
