@@ -23,19 +23,20 @@ from protocol.inflate import Unreadable
 from protocol.operator import OperatorError
 from protocol.otlp.json_writing import otlp_json
 from protocol.refusals import Refused
-from protocol.rest.query import FilterValue, jsonable
+from protocol.rest.query import jsonable
 from svc.commands.parquet import parquet_rows
 from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
 from svc.commands.terminal import Teller
 from svc.config.table import Settings
-from svc.domain.queries.datasets import SPANS, Field
+from svc.domain.queries.datasets import SPANS
 from svc.importers.exported import wire_of
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.reads.attributes import require_fields
 from svc.store.reads.exporting import ExportedSpan, ExportReads
+from svc.store.reads.payload_looks import Wanted, looked_note
 from svc.store.reads.payloads import said_in
 from svc.store.reads.questions import checked_filters
+from svc.store.reads.spans_by_payload import Filters, parted
 from svc.wiring.open_store import open_store
 
 FORMS: Final = ("jsonl", "otlp-json", "otlp-proto", "parquet")
@@ -60,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FIELD=VALUE",
         help="only spans with this value, or traces with a span that has all of them; `trace-svc ask fields`"
-        " lists the fields",
+        " lists the fields, and any other attribute is `attr.` and its name",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     name_project(parser)
@@ -77,7 +78,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         raise OperatorError(f"{arguments.out} is there already: name another file")
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
-        reads = ExportReads(store.database, await _filters(store.database, project.id, arguments.where))
+        reads = ExportReads(store.database, *await _filters(store.database, project.id, arguments.where))
         teller, count = Teller(), 0
         with _sink(arguments.form, arguments.what, arguments.out) as write:
             async for chunk in _chunks(reads, arguments.what, project.id, low, high):
@@ -85,17 +86,15 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 count += len(chunk)
                 teller(f"{count:,} {arguments.what}")
     print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
+    if reads.wanted:
+        print(looked_note(reads.wanted, reads.looked), file=sys.stderr)
 
 
-async def _filters(
-    database: Database, project_id: int, where: Sequence[str]
-) -> Sequence[tuple[Field, FilterValue]]:
+async def _filters(database: Database, project_id: int, where: Sequence[str]) -> tuple[Filters, Wanted]:
     try:
-        filters = checked_filters(SPANS, read_filters(where))
-        await require_fields(database, project_id, [field for field, _ in filters])
+        return await parted(database, project_id, checked_filters(SPANS, read_filters(where)))
     except Refused as refused:
         raise OperatorError(refusal_sentence(refused)) from None
-    return filters
 
 
 def _instant(text: str) -> datetime:

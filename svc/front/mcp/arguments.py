@@ -236,6 +236,7 @@ class ListSpansExtended(ListSpans):
         ]
         | UnsetType
     ) = UNSET
+    filters: FiltersArgument | UnsetType = UNSET
 
 
 class GetSpan(Arguments):

@@ -28,6 +28,7 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
 from svc.store.feedback.sets import TraceSet
+from svc.store.reads.filtered_spans import FilteredSpans
 from svc.store.reads.questions import Question, ask
 from svc.store.reads.spans import SpanFilter
 from svc.store.reads.trace_filter import of_one_span
@@ -247,7 +248,8 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpansExtended) 
         trace_id = _hex(asked.trace_id, 16)
         if trace_id is None:
             raise _no_trace(asked.trace_id)
-    page = await reads.spans.page(
+    spans = reads.spans if asked.filters is UNSET else FilteredSpans(reads.spans.database, asked.filters)
+    page = await spans.page(
         project_id,
         SpanFilter(
             trace_id=trace_id,

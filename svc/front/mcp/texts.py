@@ -159,7 +159,8 @@ EXTENSIONS: Final = {
             attr. and a name asks for any attribute, slowly: notes says how far it came. feedback
             ["helpful<0.5"] finds what people disliked; set reads a set that they keep, with its notes.""",
         "list_spans": """
-            by started_at: range and order are on when spans ran, which is how to ask about yesterday.""",
+            by started_at: range and order are on when spans ran, which is how to ask about yesterday. filters
+            finds spans by any field of dataset spans, and by any attr. as list_traces does.""",
         "describe_dataset": """
             measures are what the query tools work out beside counts, times what their range can be on.
             Fields of spans include attributes such as environment, release, tenant, tag, agent and tool,

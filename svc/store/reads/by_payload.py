@@ -22,6 +22,7 @@ from svc.store.reads.payload_looks import (
     MOST_SPANS,
     looked_note,
     saying_traces,
+    spans_of_traces,
 )
 from svc.store.reads.trace_filter import NEWEST_TRACES, HeldValue, TraceFilter, held_by_spans
 from svc.store.spans.payloads import SpanKey
@@ -129,25 +130,15 @@ async def _span_keys(
 ) -> Sequence[SpanKey]:
     """The spans of these traces that meet what is asked of the same span, trace by trace."""
     where = Where.of(project_id)
-    ids = where.value([bytes.fromhex(trace["trace_id"]) for trace in traces])
     conditions = [
         HeldValue(
             fields, value, where.value(value), where.value(fields[0]) if is_attribute else None
         ).condition
         for fields, value, is_attribute in (held_by_spans(asked) if asked.one_span else ())
     ]
-    met = "".join(f" and ({condition})" for condition in conditions)
-    rows = await database.fetch(
-        "select s.trace_id, s.span_id, s.started_at, s.frame"
-        f" from unnest({ids}::bytea[]) with ordinality as wanted (trace_id, place)"
-        " join trace t on t.project_id = $1 and t.trace_id = wanted.trace_id"
-        " cross join lateral (select * from span s where s.project_id = $1 and s.trace_id = t.trace_id"
-        f" and s.started_at between t.first_started_at and t.last_started_at{met} offset 0) s"
-        f" where s.frame is not null order by wanted.place limit {where.value(most)}",
-        *where.values,
-        timeout_s=READ_TIMEOUT_S,
-    )
-    return [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
+    met = " and ".join(f"({condition})" for condition in conditions) or "true"
+    trace_ids = [bytes.fromhex(trace["trace_id"]) for trace in traces]
+    return await spans_of_traces(database, where, trace_ids, met, most)
 
 
 def _whole(

@@ -6,7 +6,8 @@ and nothing holds the database up; what arrives meanwhile may or may not be in i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal
@@ -26,6 +27,7 @@ from svc.store.postgres.rows import (
     span_row,
     trace_row,
 )
+from svc.store.reads.payload_looks import Wanted, saying_spans, saying_traces, spans_of_traces
 from svc.store.reads.questions import equals
 from svc.store.reads.trace_filter import holding
 from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
@@ -34,6 +36,8 @@ from svc.store.spans.payloads import SpanKey, read_envelopes
 CHUNK_ROWS: Final = 500
 #: Envelopes held at once; one that is larger is fetched alone.
 CHUNK_BYTES: Final = 32 * 1024 * 1024
+#: Spans of several traces whose payloads are looked into at once; those of one trace always are.
+LOOKED_SPANS: Final = 20_000
 _TIMEOUT_S: Final = 120.0
 
 #: A span as its row shows it, and as it came; None when its payload has aged out.
@@ -44,17 +48,23 @@ ExportedSpan = tuple[dict[str, Any], bytes | None]
 class ExportReads:
     """Reads a project: spans that have all values of `filters`, traces with one such span. Raises `Outage`.
 
-    What else lies in the range is passed over chunk by chunk, so that a rare value does not make one
-    statement of a long range.
+    `wanted` are values of attributes that are no fields, which such a span has as well; `looked` counts the
+    spans whose payloads were looked into for that. What else lies in the range is passed over chunk by chunk,
+    so that a rare value does not make one statement of a long range.
     """
 
     database: Database
     filters: Sequence[tuple[Field, FilterValue]] = ()
+    wanted: Wanted = ()
+    looked: int = 0
+
+    def _condition(self, where: Where) -> str:
+        return " and ".join(equals(where, field, value) for field, value in self.filters) or "true"
 
     def _wanted(self, where: Where, *, traces: bool = False) -> str:
         """Whether a row is exported, as a column."""
-        conditions = " and ".join(equals(where, field, value) for field, value in self.filters) or "true"
-        return f"({holding(conditions) if traces and self.filters else conditions}) as is_wanted"
+        condition = self._condition(where)
+        return f"({holding(condition) if traces and self.filters else condition}) as is_wanted"
 
     async def spans(
         self, project_id: int, low: datetime, high: datetime
@@ -67,27 +77,24 @@ class ExportReads:
             where.values += [cursor[0], high, *cursor[1:], CHUNK_ROWS]
             wanted = self._wanted(where)
 
-            async def work(
+            async def stretch(
                 connection: Connection, where: Where = where, wanted: str = wanted
-            ) -> tuple[Any, ...]:
+            ) -> list[Any]:
                 # A stretch along the index on what was stored when.
-                rows = await connection.fetch(
+                return await connection.fetch(
                     f"select {columns}, {wanted} from span where project_id = $1 and created_at >= $2"
                     " and created_at < $3 and (created_at, trace_id, span_id) > ($2, $4, $5)"
                     " order by created_at, trace_id, span_id limit $6",
                     *where.values,
                 )
-                return rows, await _full_rows(
-                    connection, project_id, [row for row in rows if row["is_wanted"]]
-                )
 
-            rows, envelopes = await self.database.run(work, readonly=True, timeout_s=_TIMEOUT_S)
-            if spans := [
-                _span(row, envelopes.get((row["trace_id"], row["span_id"])))
-                for row in rows
-                if row["is_wanted"]
-            ]:
-                yield spans
+            rows = await self.database.run(stretch, readonly=True, timeout_s=_TIMEOUT_S)
+            chosen = await self._saying_spans(project_id, [row for row in rows if row["is_wanted"]])
+            envelopes = await self.database.run(
+                partial(_full_rows, project_id=project_id, rows=chosen), readonly=True, timeout_s=_TIMEOUT_S
+            )
+            if chosen:
+                yield [_span(row, envelopes.get((row["trace_id"], row["span_id"]))) for row in chosen]
             if len(rows) < CHUNK_ROWS:
                 return
             cursor = tuple(rows[-1][key] for key in ("created_at", "trace_id", "span_id"))
@@ -97,14 +104,20 @@ class ExportReads:
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """Traces that started in the range."""
         columns = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
-        async for rows in self._rows(columns, "trace", "trace_id", b"", project_id, low, high):
-            traces = [bounds(row) for row in rows]
-            available = await self.database.run(
-                partial(traces_with_payloads, project_id=project_id, traces=traces),
-                readonly=True,
-                timeout_s=_TIMEOUT_S,
-            )
-            yield [trace_row(row, payload_available=row["trace_id"] in available) for row in rows]
+        pages = self._rows(columns, "trace", "trace_id", b"", project_id, low, high)
+        # An outage while payloads are looked into ends it midway.
+        async with aclosing(pages):
+            async for chosen in pages:
+                rows = await self._saying_traces(project_id, chosen)
+                if not rows:
+                    continue
+                traces = [bounds(row) for row in rows]
+                available = await self.database.run(
+                    partial(traces_with_payloads, project_id=project_id, traces=traces),
+                    readonly=True,
+                    timeout_s=_TIMEOUT_S,
+                )
+                yield [trace_row(row, payload_available=row["trace_id"] in available) for row in rows]
 
     async def sessions(
         self, project_id: int, low: datetime, high: datetime
@@ -113,6 +126,28 @@ class ExportReads:
         columns = ", ".join(SESSION_COLUMNS)
         async for rows in self._rows(columns, "session", "id", "", project_id, low, high):
             yield [session_row(row) for row in rows]
+
+    async def _saying_spans(self, project_id: int, rows: list[Any]) -> list[Any]:
+        """Those of these spans whose payloads say what is wanted."""
+        if not self.wanted:
+            return rows
+        keys = [_key(row) for row in rows if row["frame"] is not None]
+        self.looked += len(keys)
+        saying = set(await saying_spans(self.database, project_id, keys, self.wanted))
+        return [row for row in rows if _key(row) in saying]
+
+    async def _saying_traces(self, project_id: int, rows: list[Any]) -> list[Any]:
+        """Those of these traces with one span that has all values and says what is wanted."""
+        if not self.wanted:
+            return rows
+        saying: set[bytes] = set()
+        for group in _grouped(rows):
+            where = Where.of(project_id)
+            condition = self._condition(where)
+            keys = await spans_of_traces(self.database, where, group, condition)
+            self.looked += len(keys)
+            saying |= await saying_traces(self.database, project_id, keys, self.wanted)
+        return [row for row in rows if row["trace_id"] in saying]
 
     async def _rows(
         self,
@@ -123,7 +158,7 @@ class ExportReads:
         project_id: int,
         low: datetime,
         high: datetime,
-    ) -> AsyncIterator[list[Any]]:
+    ) -> AsyncGenerator[list[Any], None]:
         cursor: tuple[Any, ...] = (low, first)
         while True:
             where = Where.of(project_id)
@@ -147,13 +182,28 @@ class ExportReads:
             cursor = (rows[-1]["started_at"], rows[-1][key])
 
 
+def _grouped(traces: Sequence[Any]) -> Iterator[list[bytes]]:
+    """The ids of these traces, as many at once as have few spans together."""
+    group: list[bytes] = []
+    spans = 0
+    for trace in traces:
+        if group and spans + trace["span_count"] > LOOKED_SPANS:
+            yield group
+            group, spans = [], 0
+        group.append(trace["trace_id"])
+        spans += trace["span_count"]
+    if group:
+        yield group
+
+
+def _key(row: Any) -> SpanKey:
+    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
+
+
 async def _full_rows(
     connection: Connection, project_id: int, rows: Sequence[Any]
 ) -> dict[tuple[bytes, bytes], bytes]:
-    keys: dict[tuple[bytes, bytes], SpanKey] = {
-        (row["trace_id"], row["span_id"]): (row["trace_id"], row["span_id"], row["started_at"], row["frame"])
-        for row in rows
-    }
+    keys = {(row["trace_id"], row["span_id"]): _key(row) for row in rows}
     envelopes: dict[tuple[bytes, bytes], bytes] = {}
     sized = await read_envelopes(connection, project_id, list(keys.values()), CHUNK_BYTES)
     for identity, envelope in sized.items():

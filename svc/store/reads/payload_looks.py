@@ -18,6 +18,7 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.attributes.reading import says
 from svc.domain.quantities import counted
+from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.spans.loop_turn import LoopTurn
 from svc.store.spans.payloads import SpanKey, by_place, place_of, read_packed
@@ -37,6 +38,27 @@ def looked_note(wanted: Iterable[tuple[str, object]], spans: int, further: str =
     names = list(dict.fromkeys(name for name, _ in wanted))
     verb = "are no fields" if len(names) > 1 else "is no field"
     return f"{', '.join(names)} {verb}: the payloads of {counted(spans, 'span')} were looked through{further}"
+
+
+async def spans_of_traces(
+    database: Database, where: Where, trace_ids: Sequence[bytes], condition: str, most: int | None = None
+) -> list[SpanKey]:
+    """The spans of these traces that have a payload and meet a condition, trace by trace, `most` of them.
+
+    The parameters of the condition stand in `where`, behind the project.
+    """
+    ids = where.value(trace_ids)
+    rows = await database.fetch(
+        "select s.trace_id, s.span_id, s.started_at, s.frame"
+        f" from unnest({ids}::bytea[]) with ordinality as wanted (trace_id, place)"
+        " join trace t on t.project_id = $1 and t.trace_id = wanted.trace_id"
+        " cross join lateral (select * from span s where s.project_id = $1 and s.trace_id = t.trace_id"
+        f" and s.started_at between t.first_started_at and t.last_started_at and ({condition}) offset 0) s"
+        f" where s.frame is not null order by wanted.place limit {where.value(most)}",
+        *where.values,
+        timeout_s=READ_TIMEOUT_S,
+    )
+    return [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
 
 
 async def saying_spans(

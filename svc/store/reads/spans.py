@@ -102,6 +102,16 @@ class SpanPage:
     rows: Sequence[Any]
     envelopes: Envelopes | None
 
+    @classmethod
+    async def read(
+        cls, connection: Connection, project_id: int, rows: Sequence[Any], room_bytes: int | None
+    ) -> SpanPage:
+        """These rows, and their payloads when there is room for them."""
+        if room_bytes is None:
+            return cls(rows, None)
+        keys = [key_of(row) for row in rows]
+        return cls(rows, await read_envelopes(connection, project_id, keys, openable_bytes(room_bytes)))
+
     async def shown(self, room_bytes: int, opening: Opening | None) -> list[dict[str, Any]]:
         """The rows as they are shown: with previews, or with the payload in their place."""
         if self.envelopes is None:
@@ -139,7 +149,8 @@ class SpanReads:
             # One page and one row more; the payload is looked up for these rows only.
             rows = await _newest(connection, project_id, asked, cursor_key, where, order, limit + 1)
             page, next_cursor = asked.keyset.page(rows, limit)
-            return await _page(connection, project_id, page, room_bytes if payload else None), next_cursor
+            shown = await SpanPage.read(connection, project_id, page, room_bytes if payload else None)
+            return shown, next_cursor
 
         # A plain page is one statement; anything else reads what must agree.
         several = payload or asked.trace_id is not None or asked.by_event_time or _by_stretches(asked)
@@ -194,7 +205,7 @@ class SpanReads:
                 [trace_id for trace_id, _ in subjects],
                 [span_id or b"" for _, span_id in subjects],
             )
-            keys = list(dict.fromkeys(_key(row) for row in rows))
+            keys = list(dict.fromkeys(key_of(row) for row in rows))
             return rows, await read_envelopes(connection, project_id, keys, each_bytes * len(subjects))
 
         rows, envelopes = await self.database.run(work, transaction=False, timeout_s=READ_TIMEOUT_S)
@@ -254,7 +265,7 @@ class SpanReads:
             )
             if row is None:
                 return None
-            return row, await read_envelopes(connection, project_id, [_key(row)], most_bytes)
+            return row, await read_envelopes(connection, project_id, [key_of(row)], most_bytes)
 
         # Statements that need not agree: what goes between two of them is told as gone.
         return await self.database.run(work, transaction=False, timeout_s=READ_TIMEOUT_S)
@@ -274,7 +285,7 @@ class SpanReads:
             trace["last_started_at"],
             limit,
         )
-        return await _page(connection, project_id, rows, room_bytes)
+        return await SpanPage.read(connection, project_id, rows, room_bytes)
 
 
 async def _newest(
@@ -335,16 +346,8 @@ async def _stretches_with_id(connection: Connection, project_id: int, span_id: b
     return beside(split, [Stretch(hour, hour + HOUR) for hour in hours])
 
 
-async def _page(
-    connection: Connection, project_id: int, rows: Sequence[Any], room_bytes: int | None
-) -> SpanPage:
-    if room_bytes is None:
-        return SpanPage(rows, None)
-    keys = [_key(row) for row in rows]
-    return SpanPage(rows, await read_envelopes(connection, project_id, keys, openable_bytes(room_bytes)))
-
-
-def _key(row: Any) -> SpanKey:
+def key_of(row: Any) -> SpanKey:
+    """The key of a row, for its payload."""
     return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocol.rest.query import timestamp
+from protocol.rest.query import FilterValue, timestamp
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.queries.datasets import SPANS, Field
 from svc.store.postgres.database import Database
@@ -27,6 +27,8 @@ from svc.store.spans.payloads import SpanKey
 #: Rows that are read at once: few for a page of a search, which may be full soon, then more.
 _FIRST_ROWS: Final = 200
 _MOST_ROWS: Final = 5_000
+Filters = tuple[tuple[Field, FilterValue], ...]
+
 _KEY: Final = ("trace_id", "span_id", "started_at", "frame")
 
 _UNCOUNTED: Final = (
@@ -54,6 +56,27 @@ class _Look:
     stopped: Any | None
 
 
+async def parted(
+    database: Database, project_id: int, filters: Filters
+) -> tuple[Filters, Sequence[tuple[str, str | None]]]:
+    """Filters of spans that rows tell, and those that only payloads tell.
+
+    Raises `Refused` for a field that is called otherwise by now.
+    """
+    names = {field.name for field, _ in filters if field.name.startswith(PREFIX)}
+    if not names:
+        return filters, ()
+    promoted = set(await promoted_fields(database, project_id))
+    unknown = [field for field, _ in filters if field.name in names - promoted]
+    await require_fields(database, project_id, unknown, filtered=True)
+    remaining = tuple((field, value) for field, value in filters if field not in unknown)
+    return remaining, [
+        (field.name, None if value is None else filter_text(value))
+        for field, value in filters
+        if field in unknown
+    ]
+
+
 @attrs.frozen
 class SpansByPayload:
     """Finds spans of one project at a time."""
@@ -62,22 +85,11 @@ class SpansByPayload:
     pages: QuestionPages
 
     async def asked(self, question: Question) -> tuple[Question, Wanted]:
-        """The question without what only payloads tell, and that.
-
-        Raises `Refused` for a field that is called otherwise by now.
-        """
-        names = {field.name for field in question.fields if field.name.startswith(PREFIX)}
-        if question.dataset is not SPANS or not names:
+        """The question without what only payloads tell, and that. Raises as `parted`."""
+        if question.dataset is not SPANS:
             return question, ()
-        promoted = set(await promoted_fields(self.database, question.project_id))
-        unknown = [field for field in question.fields if field.name in names - promoted]
-        await require_fields(self.database, question.project_id, unknown, filtered=True)
-        remaining = tuple((field, value) for field, value in question.filters if field not in unknown)
-        return attrs.evolve(question, filters=remaining), [
-            (field.name, None if value is None else filter_text(value))
-            for field, value in question.filters
-            if field in unknown
-        ]
+        remaining, wanted = await parted(self.database, question.project_id, question.filters)
+        return attrs.evolve(question, filters=remaining), wanted
 
     async def chosen(self, question: Question, *grouped: Field) -> tuple[Question, list[str]]:
         """The question about the spans that payloads name, and what is to be said of it."""
