@@ -15,6 +15,7 @@ from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces import TraceReads
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.reads.outages import through_outages
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
 ORDER = "attr.order.id"
@@ -201,6 +202,25 @@ async def test_payloads_that_aged_out_say_nothing(store: Database) -> None:
     await history(store)
     await store.fetch("delete from span_payload")
     assert await found(store, attr__order__id=7003) == []
+
+
+async def test_a_page_whose_database_goes_away_midway_is_an_outage_and_not_a_shorter_page(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history(store)
+    monkeypatch.setattr(by_payload, "_TRACES", 4)
+    trace_filter = TraceFilter(
+        **of_one_span({"attr.metadata.plan": "gold"}), without=(("attr.zones", "south"),)
+    )
+    pages = TraceReads(store, SpanReads(store))
+    wanted = await pages.page(PROJECT, trace_filter, limit=100, cursor=None)
+    assert [int(trace["trace_id"], 16) - 1 for trace in wanted["traces"]] == [9, 3]
+    page, ended = await through_outages(
+        store, monkeypatch, lambda: pages.page(PROJECT, trace_filter, limit=100, cursor=None)
+    )
+    assert page == wanted
+    # Three batches of traces, each with its spans, frames and messages, and what they leave out.
+    assert ended > 12
 
 
 async def test_traces_are_not_ranked_by_what_is_no_field(store: Database) -> None:

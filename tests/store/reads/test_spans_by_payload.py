@@ -13,6 +13,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads import spans_by_payload
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import Question, ask
+from tests.store.reads.outages import through_outages
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
 #: The same value under a key that is a field and under one that is none.
@@ -151,6 +152,21 @@ async def test_payloads_that_aged_out_say_nothing_not_even_that_there_is_none(st
     await store.fetch("delete from span_payload")
     for value in ("staging", None):
         assert (await QueryStore(store).count(asked(NO_FIELD, value)))["count"] == 0
+
+
+async def test_a_count_whose_database_goes_away_midway_is_an_outage_and_not_a_smaller_count(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history(store)
+    queries = QueryStore(store)
+    monkeypatch.setattr(spans_by_payload, "_MOST_ROWS", 10)
+    wanted = await queries.count(asked(NO_FIELD, "staging"))
+    answer, ended = await through_outages(
+        store, monkeypatch, lambda: queries.count(asked(NO_FIELD, "staging"))
+    )
+    assert answer == wanted
+    # Three batches of rows, each with frames and messages, beside the fields and the count.
+    assert ended > 9
 
 
 async def test_groups_and_other_datasets_know_fields_alone(store: Database) -> None:
