@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from protocol.detection import CaseMoved, Cause, Ref
+from svc.domain.agent_path import AGENT_PATH
 from svc.domain.attributes.conventions import CONVENTION_FIELDS
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import TOOLS, BadArguments, catalogue
@@ -87,7 +88,7 @@ VALUES = {
 #: What extends it, and is not there when SVC_MCP_EXTENSIONS is false.
 EXTENDED = {
     "list_traces": "failed_spans sort mark feedback set filters",
-    "list_spans": "by",
+    "list_spans": "by filters",
     "query_count": "by measure",
     "query_timeseries": "by measure group_by top_n",
     "query_facets": "by measure sort",
@@ -384,7 +385,7 @@ def test_findings_are_confirmed_unless_asked_and_the_withheld_are_counted(servic
 #: Facets beside those of the contract, counted row by row.
 MORE_FACETS = {
     "spans": {"provided_model_name", "user_id", "error_type", *CONVENTION_FIELDS},
-    "tool_calls": {"call_site_id"},
+    "tool_calls": {"call_site_id", AGENT_PATH},
     "classifier_events": {"call_site_id"},
     "metric_rollups": set[str](),
 }
@@ -418,7 +419,7 @@ def test_datasets_are_described_as_they_can_be_asked(service: Service) -> None:
         told = described[name]
         assert told["facetable_fields"][: len(facets.split())] == facets.split()
         assert set(told["facetable_fields"]) - set(facets.split()) == MORE_FACETS[name]
-        more_filters = list(CONVENTION_FIELDS) if name == "spans" else []
+        more_filters = {"spans": list(CONVENTION_FIELDS), "tool_calls": [AGENT_PATH]}.get(name, [])
         assert told["filterable_fields"] == [*facets.split(), *filters.split(), *more_filters]
         assert (told["search_with"], told["time_column"], told["measure"]) == (search, time_column, measure)
         assert told["searchable"] == (search == "query_search")

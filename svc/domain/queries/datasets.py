@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 import attrs
 
+from svc.domain.agent_path import AGENT_PATH
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.queries.measures import MEASURES, MeasureName
 
@@ -24,13 +25,14 @@ class Field:
     """A field that can be filtered by equality, and counted by value when it is facetable.
 
     `counted_ahead` says that the cubes hold its counts hour by hour; a facet with too many values for that is
-    counted row by row.
+    counted row by row. `of_span` says that not the row itself has the attribute, but the span it belongs to.
     """
 
     name: str
     facetable: bool
     type: FieldType = "text"
     counted_ahead: bool = False
+    of_span: bool = False
 
 
 @attrs.frozen
@@ -141,6 +143,7 @@ TOOL_CALLS: Final = Dataset(
         *_facets("name", "status", "error_type"),
         *_filters("trace_id", "span_id"),
         *_row_facets("call_site_id"),
+        Field(AGENT_PATH, facetable=True, type="attribute", of_span=True),
     ),
     searched=("name", "error_type", "error_message"),
     time_column="created_at",

@@ -39,21 +39,33 @@ def stored_attribute(value: str) -> str:
     return OTHER if value == OTHER_SHOWN else value
 
 
-def has_value(field: str, value: str) -> str:
+# The characters of the span that a tool call belongs to.
+_OF_CALL: Final = (
+    "(select s.facets from span s where s.project_id = $1 and s.trace_id = tool_call.trace_id"
+    " and s.span_id = tool_call.span_id and s.started_at = tool_call.started_at)"
+)
+
+
+def _facets(field: Field) -> str:
+    """Where the characters are that say a field of a row."""
+    return _OF_CALL if field.of_span else "facets"
+
+
+def has_value(field: str, value: str, facets: str = "facets") -> str:
     """That a span has a value of a field: both as they stand in SQL, parameters of the caller's."""
     return (
-        "strpos(facets, (select code from attribute_value where project_id = $1"
+        f"strpos({facets}, (select code from attribute_value where project_id = $1"
         f" and field = {field} and value = {value})) > 0"
     )
 
 
 def attribute_equals(where: Where, field: Field, text: str | None) -> str:
     """That a span has this value of a field; with None, that it has none."""
-    name = where.value(field.name)
+    name, facets = where.value(field.name), _facets(field)
     if text is not None:
-        return has_value(name, where.value(stored_attribute(text)))
+        return has_value(name, where.value(stored_attribute(text)), facets)
     codes = f"array(select code from attribute_value where project_id = $1 and field = {name})"
-    return f"(facets is null or not string_to_array(facets, null) && {codes})"
+    return f"(not coalesce(string_to_array({facets}, null) && {codes}, false))"
 
 
 async def dictionary_of(database: Database, project_id: int, field: str) -> dict[str, str | None]:
@@ -67,10 +79,10 @@ async def dictionary_of(database: Database, project_id: int, field: str) -> dict
     return {row["code"]: shown_value(row["value"]) for row in rows}
 
 
-def held_codes(where: Where, codes: Iterable[str]) -> str:
-    """What joins each span with its characters among these, as `held.code`; null where it has none."""
+def held_codes(where: Where, field: Field, codes: Iterable[str]) -> str:
+    """What joins each row with its characters among these of a field, as `held.code`; null for none."""
     return (
-        "left join lateral (select c.code from string_to_table(facets, null) as c (code)"
+        f"left join lateral (select c.code from string_to_table({_facets(field)}, null) as c (code)"
         f" where c.code = any({where.value(list(codes))}::text[])) as held on true"
     )
 

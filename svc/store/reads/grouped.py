@@ -111,7 +111,7 @@ class GroupedRows:
         if field.type == "attribute":
             dictionary = await dictionary_of(self.database, question.project_id, field.name)
             stored = [code for code, value in dictionary.items() if value in stored]
-            source, column = f"{source} {held_codes(where, dictionary)}", "held.code"
+            source, column = f"{source} {held_codes(where, field, dictionary)}", "held.code"
         one_of = f"{column} = any({where.value(stored)}::text[])"
         where.add(f"({one_of} or {column} is null)" if None in values else one_of)
         rows = await self.database.fetch(
@@ -145,7 +145,7 @@ class GroupedRows:
             where = question.where()
             rows = await self.database.fetch(
                 f"select held.code as key, {_sums(question)} from {question.dataset.table}"
-                f" {held_codes(where, dictionary)} where {where.sql()} group by 1",
+                f" {held_codes(where, field, dictionary)} where {where.sql()} group by 1",
                 *where.values,
                 timeout_s=QUERY_TIMEOUT_S,
             )

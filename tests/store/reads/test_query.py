@@ -207,6 +207,10 @@ def test_the_unknown_is_named(dataset: str, field: str, code: str) -> None:
 async def test_no_query_reads_a_whole_table(store: Database) -> None:
     """Plans at forty thousand rows of two projects: indexes only, and no sort of a whole project."""
     await _many(store)
+    await store.fetch(
+        "insert into attribute_value (project_id, field, value, code) select n % 2 + 1, 'agent_path',"
+        " 'agent ' || n, chr(n + 100) from generate_series(1, 4000) as n"
+    )
     await ProjectStore(store).make_default()
     while (await CubeStore(store).build(NOW, 1000)).more:
         pass
@@ -222,6 +226,8 @@ async def test_no_query_reads_a_whole_table(store: Database) -> None:
     await queries.search(question("tool_calls"), None, None, 50, None)
     await queries.timeseries(question(low=low, high=high), "hour")
     await queries.timeseries(question(low=NOW - 2 * DAY, high=high), "day")
+    await queries.count(question("tool_calls", low=low, high=high, agent_path="agent 7"))
+    await queries.facets(question("tool_calls", low=low, high=high), "agent_path", 20)
     await queries.facets(question(low=low, high=high), "model_id", 20)
     await queries.facets(question(), "call_site_id", 20)
     assert len(explaining.plans) >= 8
