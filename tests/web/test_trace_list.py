@@ -18,11 +18,13 @@ from svc.runtime.clock import now
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
 from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
+from svc.store.spans.traces import PostgresTraceStore
 from svc.web.shell import words
-from svc.web.shell.render import Renderer
 from svc.web.traces import traces as trace_pages
+from svc.web.shell.render import Renderer
 from tests.cost import while_dear
 from tests.front.people import ORG, Replica
+from tests.store.spans.test_writing import one, rows, store_of
 from tests.web.test_pages import fill, heading
 from tests.web.visitor import BASE, Visitor
 
@@ -117,6 +119,40 @@ async def test_columns_are_kept_in_the_browser_and_cells_add_filters(store: Data
     for wrong in ("x.y", "../..", "x" * 5000):
         owner.cookies["svc_columns"] = wrong
         assert await headings() == usual
+
+
+async def test_a_column_names_the_agents_of_a_trace_and_leads_to_their_traces(
+    store: Database, owner: Visitor
+) -> None:
+    at = now() - timedelta(minutes=5)
+    calls = rows(
+        *(
+            one(
+                n + 1,
+                start=at,
+                name=f"call {n}",
+                parent=n,
+                attributes={"gen_ai.operation.name": "chat"},
+            )
+            for n in range(3)
+        ),
+        project=1,
+        came=at,
+    )
+    for call, agent in zip(calls, ("planner", "<b>writer", "planner"), strict=True):
+        # As if the trace had been tallied.
+        call.row.attributes += ("agent_path", agent)
+    await store_of(store).write(calls)
+    while (await PostgresTraceStore(store).settle(now() + timedelta(minutes=5), 100)).seen:
+        pass
+    assert "planner" not in (await owner.get(TRACES)).text
+    await owner.post(TRACES + "/columns", {"name": "on", "agents": "on"})
+    seen = await owner.get(TRACES)
+    assert '<span title="&lt;b&gt;writer, planner">' in seen.text
+    link = f'href="{TRACES}?q=agent_path%3Aplanner" data-not="{TRACES}?q=-agent_path%3Aplanner"'
+    assert seen.text.count(link) == 1
+    assert "call 0" in (await owner.get(f"{TRACES}?q=agent_path%3Aplanner")).text
+    assert "call 0" not in (await owner.get(f"{TRACES}?q=-agent_path%3Aplanner")).text
 
 
 async def test_what_is_typed_is_added_to_the_chips_that_stand(owner: Visitor) -> None:

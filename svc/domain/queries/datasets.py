@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.agent_path import AGENT_PATH
+from svc.domain.traces.agent_path import AGENT_PATH
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.queries.measures import MEASURES, MeasureName
 

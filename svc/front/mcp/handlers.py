@@ -28,6 +28,7 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
 from svc.store.feedback.sets import TraceSet
+from svc.store.reads.agent_paths import AgentPathReads
 from svc.store.reads.filtered_spans import FilteredSpans
 from svc.store.reads.questions import Question, ask
 from svc.store.reads.spans import SpanFilter
@@ -229,7 +230,7 @@ async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:
     )
     if trace is None:
         raise _no_trace(asked.trace_id)
-    await with_places(trace["spans"], partial(reads.projects.slugs, project_id))
+    await _complete(reads, project_id, trace["spans"])
     return trace
 
 
@@ -270,7 +271,7 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpansExtended) 
         room_bytes=reads.payload_bytes,
         opening=reads.opening,
     )
-    await with_places(page["spans"], partial(reads.projects.slugs, project_id))
+    await _complete(reads, project_id, page["spans"])
     return page
 
 
@@ -287,7 +288,7 @@ async def get_span(reads: Reads, project_id: int, asked: a.GetSpan) -> Answer:
             f"there is no span {asked.span_id[:80]!r} in trace {asked.trace_id[:80]!r} of this project;"
             " get_trace and list_spans show both ids"
         )
-    await with_places([span], partial(reads.projects.slugs, project_id))
+    await _complete(reads, project_id, [span])
     return span
 
 
@@ -302,6 +303,13 @@ async def get_session(reads: Reads, project_id: int, asked: a.GetSession) -> Ans
     if session is None:
         raise ToolError(f"there is no session {asked.id[:80]!r} in this project; list_sessions shows them")
     return session
+
+
+async def _complete(reads: Reads, project_id: int, spans: Sequence[Answer]) -> None:
+    """Add to spans the agents above them, where that is allowed, and where to get what had no room."""
+    if reads.extensions:
+        await AgentPathReads(reads.spans.database).add_to(project_id, spans)
+    await with_places(spans, partial(reads.projects.slugs, project_id))
 
 
 def _everything(project_id: int, dataset: Dataset) -> Question:

@@ -169,6 +169,7 @@ class SpanAnswer(Struct, kw_only=True):
     payload_available: bool
     input_preview: str | UnsetType | None = UNSET
     output_preview: str | UnsetType | None = UNSET
+    agent_path: str | UnsetType = UNSET
     payload_truncated: Any | UnsetType = UNSET
 
 

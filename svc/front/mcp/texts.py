@@ -160,7 +160,8 @@ EXTENSIONS: Final = {
             ["helpful<0.5"] finds what people disliked; set reads a set that they keep, with its notes.""",
         "list_spans": """
             by started_at: range and order are on when spans ran, which is how to ask about yesterday. filters
-            finds spans by any field of dataset spans, and by any attr. as list_traces does.""",
+            finds spans by any field of dataset spans, and by any attr. as list_traces does. agent_path is the
+            agent above a call, known once its trace is settled.""",
         "describe_dataset": """
             measures are what the query tools work out beside counts, times what their range can be on.
             Fields of spans include attributes such as environment, release, tenant, tag, agent and tool,

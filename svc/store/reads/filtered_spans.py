@@ -14,7 +14,7 @@ import attrs
 
 from protocol.rest.query import FilterValue
 from svc.domain.calendar import after
-from svc.domain.datasets import EVENT_TIME, SPANS
+from svc.domain.queries.datasets import EVENT_TIME, SPANS
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS
 from svc.store.reads.payloads import ROOM_BYTES, Opening

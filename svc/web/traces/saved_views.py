@@ -42,6 +42,7 @@ class ColumnsForm(ViewForm):
     tokens: str = ""
     cost: str = ""
     spans: str = ""
+    agents: str = ""
     feedback: str = ""
     errors: str = ""
 

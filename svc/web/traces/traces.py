@@ -19,6 +19,7 @@ from protocol.storage import Slow
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.feedback.reads import FeedbackReads, TraceFeedback
+from svc.store.reads.agent_paths import AgentPathReads, TraceAgents
 from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.by_payload import resolved
 from svc.store.reads.spans import SpanReads
@@ -85,6 +86,8 @@ class _Found:
     own_fields: list[FilterField] = attrs.field(factory=list)
     #: By trace, what it was given; read where its column is shown.
     feedback: dict[bytes, list[TraceFeedback]] = attrs.field(factory=dict)
+    #: By trace, the agents in it; read where their column is shown.
+    agents: dict[bytes, TraceAgents] = attrs.field(factory=dict)
 
 
 async def traces(visit: Visit) -> Html | Go:
@@ -144,10 +147,11 @@ async def _read_rows(visit: Visit, asking: Asking, page_state: _Found) -> None:
         low = range_.low or high - timedelta(days=90)
         page_state.narrowed_to = high - (high - low) / _NARROWED
         page_state.page = await read(asking.filters.between(page_state.narrowed_to, range_.high))
+    trace_ids = [bytes.fromhex(row["trace_id"]) for row in page_state.page["traces"]]
     if "feedback" in visit.preferences.columns:
-        page_state.feedback = await FeedbackReads(visit.means.database).of_traces(
-            visit.project.id, [bytes.fromhex(row["trace_id"]) for row in page_state.page["traces"]]
-        )
+        page_state.feedback = await FeedbackReads(visit.means.database).of_traces(visit.project.id, trace_ids)
+    if "agents" in visit.preferences.columns:
+        page_state.agents = await AgentPathReads(visit.means.history).of_traces(visit.project.id, trace_ids)
     page_state.page["aged_out"] = await aged_out(
         visit, [row["payload_available"] for row in page_state.page["traces"]]
     )
@@ -250,6 +254,7 @@ def _of_rows(visit: Visit, asking: Asking, page_state: _Found) -> dict[str, Any]
         "columns": [COLUMNS[name] for name in chosen(visit.preferences.columns)],
         "asking": asking,
         "rows": page["traces"],
+        "agents": {trace_id.hex(): of_trace for trace_id, of_trace in page_state.agents.items()},
         "given": {trace_id.hex(): of_trace for trace_id, of_trace in page_state.feedback.items()},
         "notes": page.get("notes", ()),
         "aged_out": page["aged_out"],

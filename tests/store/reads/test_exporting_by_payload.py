@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from svc.domain.datasets import SPANS
+from svc.domain.queries.datasets import SPANS
 from svc.store.postgres.database import Database
 from svc.store.reads import exporting
 from svc.store.reads.exporting import ExportReads

@@ -22,6 +22,7 @@ from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.keyset import Keyset
+from svc.store.reads.agent_paths import AgentPathReads
 from svc.store.reads.call_sites import SITES_BYTES, SITES_SHOWN, CallSiteReads
 from svc.store.reads.frame import FrameReads
 from svc.store.reads.models import ModelReads
@@ -368,6 +369,12 @@ def test_a_cursor_gives_back_the_place_it_was_made_of() -> None:
 
 DAY = NOW.replace(hour=0)
 SOME_TRACE = trace_id(20000)
+SOME_CALL = {
+    "trace_id": SOME_TRACE.hex(),
+    "span_id": (20000).to_bytes(8, "big").hex(),
+    "kind": "llm",
+    "started_at": (DAY + timedelta(seconds=20)).isoformat(),
+}
 
 
 @pytest.fixture
@@ -416,6 +423,10 @@ async def _fill(store: Database) -> None:
             "insert into trace_set_entry (project_id, set_id, trace_id, added_by)"
             " select project_id, md5((frame % 30)::text)::uuid, trace_id, 'ann' from span where frame % 5 < 2"
             " on conflict do nothing"
+        )
+        await connection.execute(
+            "insert into attribute_value (project_id, field, value, code) select n % 2 + 1, 'agent_path',"
+            " 'agent ' || n, chr(n + 100) from generate_series(1, 4000) as n"
         )
         # Of a hundred traces of a project one was given feedback, one has a mark, and one a firing.
         await connection.execute(
@@ -505,6 +516,8 @@ def reads_of(explaining: Any) -> dict[str, Any]:
         "traces of a model": lambda: of_traces(model="m1", kind="llm", call_site_id="site1"),
         "failed traces": lambda: of_traces(status="error", q="n"),
         "a trace": lambda: traces.one(1, SOME_TRACE, payload=False),
+        "agents above spans": lambda: AgentPathReads(explaining).add_to(1, [SOME_CALL]),
+        "agents of traces": lambda: AgentPathReads(explaining).of_traces(1, [SOME_TRACE]),
         "sessions": lambda: SessionReads(explaining).page(1, limit=50, cursor=None),
         "a session": lambda: SessionReads(explaining).one(1, "s1"),
         "call sites": lambda: CallSiteReads(explaining).page(1, DAY + timedelta(days=1), []),
