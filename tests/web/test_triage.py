@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from protocol.detection import RULE, Triage
+from protocol.detection import RULE, Detection, Triage
 from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.runtime.clock import now
 from svc.store.detection.cases.finding_states import FindingStates
@@ -57,6 +59,31 @@ async def test_the_inbox_is_ranked_and_the_first_case_is_read_beside_it(
     other = await owner.get(TRIAGE + "?case=C-1")
     assert 'data-case="C-1"' in other.text
     assert listed(other) == ["C-2", "C-3", "C-1"]
+
+
+async def test_a_case_about_one_agent_names_it_beside_its_call_site_and_leads_to_its_traces(
+    store: Database, owner: Visitor
+) -> None:
+    def of(subject: str, number: int) -> Detection:
+        evidence = {"measure": "turn_duration", "subject": subject}
+        return seen(number, title=f"`case {number}` is slower: 1 s → 2 s", payload=evidence)
+
+    await opened(store, of("agent:llm › <b>planner/draft", 1))
+    await opened(store, of("site:llm", 2))
+    finding = await store.fetch("select id from finding where evidence ->> 'subject' like 'agent:%'")
+    for path in ("/triage?case=C-1", "/triage/pane?case=C-1", "/cases/C-1", f"/findings/{finding[0]['id']}"):
+        page = await owner.get(BASE + path)
+        links = dict(re.findall(r'<span>(call site|agent) <a href="([^"]+)"><b>', page.text))
+        assert set(links) == {"call site", "agent"}, path
+        assert "<b>&lt;b&gt;planner/draft</b>" in page.text
+        bars = {
+            heading: parse_qs(urlsplit(html.unescape(link)).query)["q"][0] for heading, link in links.items()
+        }
+        assert bars == {"call site": "site:llm", "agent": "site:llm agent_path:<b>planner/draft"}
+        assert (await owner.get(html.unescape(links["agent"]))).status == 200
+    assert "- agent: &lt;b&gt;planner/draft" in (await owner.get(BASE + "/cases/C-1")).text
+    for other in ("/triage?case=C-2", "/cases/C-2"):
+        assert not re.search(r"<span>(call site|agent) <a", (await owner.get(BASE + other)).text)
 
 
 async def test_a_pane_is_read_alone_and_says_when_there_is_no_such_case(

@@ -16,9 +16,10 @@ from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.inbox import CaseAround, InboxReads
 from svc.store.detection.counting.charts import ChartReads
 from svc.web.cases import case_text
-from svc.web.cases.agent_view import AgentView, agent_of
 from svc.web.shell import words
+from svc.web.cases.agent_view import AgentView, agent_of
 from svc.web.shell.charts import Chart, ChartFrame, chart
+from svc.web.detectors.detector_text import caller_facts
 from svc.web.shell.page import Visit
 
 #: How long after it was seen last a case that is not resolved is still drawn on.
@@ -52,6 +53,8 @@ class CaseView:
     steps: list[tuple[Mapping[str, Any], str]]
     ticket: str
     agent: AgentView
+    #: Of a case about one agent: its call site and the agent, each with the address of its traces.
+    caller: Sequence[tuple[str, str, str]]
 
     @property
     def report(self) -> case_text.ToldReport | None:
@@ -113,6 +116,7 @@ async def view_of(visit: Visit, reference: str) -> CaseView | None:
         [(event, case_text.step(event)) for event in case["events"]],
         "",
         agent,
+        caller_facts(visit.base, around.bucket[1] if around.bucket else None, words.parsed(case["onset_at"])),
     )
     return attrs.evolve(view, ticket=_ticket(visit, view))
 
@@ -142,6 +146,7 @@ def _ticket(visit: Visit, view: CaseView) -> str:
     lines = [f"## {case['reference']}: {case['title']}", "", case["basis"], ""]
     lines += [f"- {title}" for title in view.new_kinds]
     lines += [f"- {name}: {text}" for name, text in view.figures]
+    lines += [f"- {heading}: {name}" for heading, name, _ in view.caller]
     lines.append(f"- since: {view.onset:%Y-%m-%d %H:%M} UTC")
     lines.append(f"- severity: {view.severity[2]}")
     for row, report in view.reports:

@@ -20,12 +20,13 @@ from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.detection.cases.inbox import InboxReads
 from svc.web.cases import case_text
-from svc.web.cases.agent_view import agent_of
-from svc.web.cases.finding_view import climb_of, drawn_of, marks_of
-from svc.web.detectors.detector_text import WATCHES
 from svc.web.shell import words
-from svc.web.shell.forms import NoFields, asked
+from svc.web.cases.agent_view import agent_of
+from svc.web.detectors.detector_text import caller_facts
+from svc.web.cases.finding_view import climb_of, drawn_of, marks_of
+from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
+from svc.web.account.sign_in import NoFields
 from svc.web.shell.render import query
 
 REFS: Final = 50
@@ -125,6 +126,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "title": case_text.Title.of(finding_row["title"]),
         "mark": case_text.SEVERITIES[finding_row["severity"]],
         "size_say": words.money if evidence.get("unit") == "usd" else words.duration,
+        "caller": caller_facts(visit.base, evidence.get("subject"), words.parsed(finding_row["onset_at"])),
         "figures": case_text.figures(finding_row, evidence, finding_row["trace_count"]),
         "drawn": await drawn_of(visit, finding_row),
         "marks": await marks_of(visit, finding_row),

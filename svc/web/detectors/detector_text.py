@@ -95,10 +95,31 @@ def why(bucket: BucketShown, now: datetime, zone: tzinfo) -> str:
 
 def traces_of(base: str, alarm: BacktestAlarm) -> str:
     """The traces of an alarm that would have been: from its onset to a while after it fired."""
-    call_site = site_of(alarm.subject)
+    call_site, path = site_of(alarm.subject), path_of(alarm.subject)
     first, fired = words.parsed(alarm.onset_at), words.parsed(alarm.fired_at)
-    asked_for = "kind:tool" if call_site is None else str(Token("site", call_site))
-    if (path := path_of(alarm.subject)) is not None:
-        asked_for += f" {Token(AGENT_PATH, path)}"
+    asked_for = "kind:tool" if call_site is None else _calls_of(call_site, path)
     until = timestamp(fired + timedelta(hours=6))
     return query(base + "/traces", q=asked_for, from_=timestamp(first), to=until)
+
+
+def caller_facts(base: str, subject: object, onset: datetime) -> list[tuple[str, str, str]]:
+    """The call site and the agent of a subject that is an agent's: heading, name, and their traces since.
+
+    Empty for any other subject, whose title says it all.
+    """
+    if not isinstance(subject, str) or (path := path_of(subject)) is None:
+        return []
+    call_site = site_of(subject) or ""
+    return [
+        (heading, name, query(base + "/traces", q=asked_for, from_=timestamp(onset)))
+        for heading, name, asked_for in (
+            ("call site", call_site, _calls_of(call_site, None)),
+            ("agent", path, _calls_of(call_site, path)),
+        )
+    ]
+
+
+def _calls_of(call_site: str, path: str | None) -> str:
+    """The bar that asks for the calls of a call site, or of one agent there."""
+    asked_for = str(Token("site", call_site))
+    return asked_for if path is None else f"{asked_for} {Token(AGENT_PATH, path)}"
