@@ -39,6 +39,10 @@ Promoted = Mapping[str, str]
 #: By key: the place of its word among the spellings of a field, and the field.
 Wanted = Mapping[str, tuple[int, str]]
 
+_UNREADABLE: Final = "\ufffd"
+_ESCAPE: Final = b"\\"
+_METADATA_KEY: Final = METADATA_OBJECT.encode()
+
 #: Behind all spellings of a convention.
 _LAST_PLACE: Final = 900
 _MANY: Final = frozenset(convention.name for convention in CONVENTIONS if convention.many)
@@ -181,6 +185,18 @@ def says(span: WireSpan, name: str, value: str | None) -> bool:
         if wanted_text in texts or (type(said_value) is float and repr(said_value) == value):
             return True
     return False
+
+
+def may_say(envelope: bytes, name: str) -> bool:
+    """Whether a span that was not opened may say something of an attribute: not where its key is nowhere."""
+    if _UNREADABLE in name:
+        # Stands for what was not readable, in other bytes.
+        return True
+    key = name.removeprefix(METADATA[0]) if name.startswith(METADATA[0]) else name
+    if key.encode("utf-8", "replace") in envelope:
+        return True
+    # The key of a JSON object may be written with escapes.
+    return key is not name and _ESCAPE in envelope and _METADATA_KEY in envelope
 
 
 def _said(span: WireSpan, name: str) -> list[Any]:

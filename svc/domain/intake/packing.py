@@ -319,9 +319,14 @@ class Frame:
         before; and how many there are. Whoever asks of the history only what the system says reads the same,
         if it finds them all there. Raises `Unreadable`.
         """
+        data, spared = self.lean_envelope(span_id, messages)
+        return open_envelope(data), spared
+
+    def lean_envelope(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> tuple[bytes, int]:
+        """The same, not opened. Raises `Unreadable`."""
         lengths = self._others.get(span_id)
         if not lengths:
-            return open_envelope(self.envelope(span_id, messages)), 0
+            return self.envelope(span_id, messages), 0
         hashes, literals = self._entry(span_id)
         parts = [literals[0]]
         spared = 0
@@ -335,7 +340,7 @@ class Frame:
             else:
                 parts.append(message)
             parts.append(literals[index + 1])
-        return open_envelope(b"".join(parts)), spared
+        return b"".join(parts), spared
 
     def envelope(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> bytes:
         """The span as it came, not opened. Raises `Unreadable`."""

@@ -161,13 +161,19 @@ class PackedSpans:
     frames: Mapping[Place, Frame] = attrs.field(repr=False)
     messages: Mapping[datetime, Mapping[bytes, bytes]] = attrs.field(repr=False)
 
-    def span(self, location: Place, span_id: bytes, *, lean: bool = False) -> WireSpan | None:
-        """A whole span, or a lean one; None where it aged out or cannot be read."""
+    def lean_envelope(self, location: Place, span_id: bytes) -> bytes | None:
+        """A lean span, not opened; None where it aged out or cannot be read."""
         frame, messages = self.of(location)
         try:
-            if frame is None:
-                return None
-            return frame.lean(span_id, messages)[0] if lean else frame.span(span_id, messages)
+            return None if frame is None else frame.lean_envelope(span_id, messages)[0]
+        except Unreadable:
+            return None
+
+    def span(self, location: Place, span_id: bytes) -> WireSpan | None:
+        """A whole span; None where it aged out or cannot be read."""
+        frame, messages = self.of(location)
+        try:
+            return None if frame is None else frame.span(span_id, messages)
         except Unreadable:
             return None
 

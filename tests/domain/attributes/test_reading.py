@@ -9,11 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.otlp.reading import envelope, walk
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, CONVENTIONS, METADATA
-from svc.domain.attributes.reading import MOST_OF_ONE, MOST_TOGETHER, AttributeReader, Pairs, word_of
+from svc.domain.attributes.reading import (
+    MOST_OF_ONE,
+    MOST_TOGETHER,
+    AttributeReader,
+    Pairs,
+    may_say,
+    says,
+    word_of,
+)
 from svc.domain.intake.mapping import map_span
 from svc.domain.spans.values import NAME_CHARS
 from tests.domain import BOOK, wire
+from tests.wire import request
+from tests.wire import span as made
 
 
 def fields(
@@ -174,3 +185,33 @@ def test_one_convention_alone_is_read_as_among_all(convention: Any) -> None:
         for attributes, resource in (({key: "a"}, {}), ({}, {key: "a"}), ({key: "a"}, {key: "b"})):
             assert word_of(convention.name, wire(attributes, resource=resource)) == "a"
     assert word_of(convention.name, wire({})) is None
+
+
+_KEYS = st.sampled_from(["plan", "a.b", "grün", 'with \\ and "', "tab\t", "\ufffd", "order.id", "日本"])
+
+
+@given(
+    key=_KEYS,
+    member=_KEYS,
+    where=st.sampled_from(["attributes", "resource"]),
+    prefix=st.sampled_from(["", *METADATA]),
+    written=st.sampled_from(["attribute", "object", "escaped", "all escaped"]),
+)
+def test_what_a_span_says_of_an_attribute_it_may_say_before_it_is_opened(
+    key: str, member: str, where: str, prefix: str, written: str
+) -> None:
+    if written == "attribute":
+        said, name = {prefix + key: "x"}, (METADATA[0] if prefix else "") + key
+    else:
+        text = json.dumps({member: "x"}, ensure_ascii=written != "object")
+        if written == "all escaped":
+            text = '{"' + "".join(f"\\u{ord(one):04x}" for one in member) + '": "x"}'
+        said, name = {"metadata": text}, METADATA[0] + member
+    sent = request(
+        made("x", said if where == "attributes" else {}), resource={} if where == "attributes" else said
+    )
+    (span,) = walk(sent)
+    assert says(span, name, "x")
+    assert may_say(envelope(span), name)
+    assert not says(span, "elsewhere", "x")
+    assert not may_say(envelope(span), "elsewhere")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from protocol.otlp.reading import open_envelope
 from protocol.refusals import Refused
 from svc.store.postgres.database import Database
-from svc.store.reads import by_payload
+from svc.store.reads import by_payload, payload_looks
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces import TraceReads
@@ -202,6 +203,32 @@ async def test_payloads_that_aged_out_say_nothing(store: Database) -> None:
     await history(store)
     await store.fetch("delete from span_payload")
     assert await found(store, attr__order__id=7003) == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "opened"),
+    [
+        # One span of each trace has the key at all.
+        ({"attr__order__id": 8003}, 12),
+        ({"attr__nobody": "x"}, 0),
+        ({"attr__order__id": 7003, "attr__nobody": "x"}, 0),
+        # Its resource has it, and so has every span.
+        ({"attr__pod": "pod-9"}, 24),
+    ],
+)
+async def test_no_payload_is_opened_that_has_not_the_bytes_of_the_key(
+    store: Database, monkeypatch: pytest.MonkeyPatch, filters: dict[str, Any], opened: int
+) -> None:
+    await history(store)
+    envelopes: list[bytes] = []
+
+    def counting(envelope: bytes) -> Any:
+        envelopes.append(envelope)
+        return open_envelope(envelope)
+
+    monkeypatch.setattr(payload_looks, "open_envelope", counting)
+    assert await found(store, **filters) == []
+    assert len(envelopes) == opened
 
 
 async def test_a_page_whose_database_goes_away_midway_is_an_outage_and_not_a_shorter_page(
