@@ -86,8 +86,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 count += len(chunk)
                 teller(f"{count:,} {arguments.what}")
     print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
-    if reads.wanted:
-        print(looked_note(reads.wanted, reads.looked), file=sys.stderr)
+    if reads.payload_filters:
+        print(looked_note(reads.payload_filters, reads.looked), file=sys.stderr)
 
 
 async def _filters(database: Database, project_id: int, where: Sequence[str]) -> tuple[Filters, Wanted]:

@@ -324,15 +324,12 @@ class Frame:
 
     def lean_envelope(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> tuple[bytes, int]:
         """The same, not opened. Raises `Unreadable`."""
-        lengths = self._others.get(span_id)
-        if not lengths:
+        if not (lengths := self._others.get(span_id)):
             return self.envelope(span_id, messages), 0
         hashes, literals = self._entry(span_id)
-        parts = [literals[0]]
-        spared = 0
+        parts, spared = [literals[0]], 0
         for index, digest in enumerate(_split(hashes)):
-            length = _length(lengths, index)
-            if length:
+            if length := _length(lengths, index):
                 spared += 1
                 parts.append(stand_in(length))
             elif (message := messages.get(digest)) is None:
@@ -349,8 +346,7 @@ class Frame:
             return literals[0]
         parts = [literals[0]]
         for digest, literal in zip(_split(hashes), literals[1:], strict=True):
-            message = messages.get(digest)
-            if message is None:
+            if (message := messages.get(digest)) is None:
                 raise Unreadable("a message of the payload is gone")
             parts.append(message)
             parts.append(literal)

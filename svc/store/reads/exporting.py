@@ -48,14 +48,14 @@ ExportedSpan = tuple[dict[str, Any], bytes | None]
 class ExportReads:
     """Reads a project: spans that have all values of `filters`, traces with one such span. Raises `Outage`.
 
-    `wanted` are values of attributes that are no fields, which such a span has as well; `looked` counts the
-    spans whose payloads were looked into for that. What else lies in the range is passed over chunk by chunk,
-    so that a rare value does not make one statement of a long range.
+    `payload_filters` are values of attributes that are no fields, which such a span has as well; `looked`
+    counts the spans whose payloads were looked into for that. What else lies in the range is passed over
+    chunk by chunk, so that a rare value does not make one statement of a long range.
     """
 
     database: Database
     filters: Sequence[tuple[Field, FilterValue]] = ()
-    wanted: Wanted = ()
+    payload_filters: Wanted = ()
     looked: int = 0
 
     def _condition(self, where: Where) -> str:
@@ -75,14 +75,14 @@ class ExportReads:
         while True:
             where = Where.of(project_id)
             where.values += [cursor[0], high, *cursor[1:], CHUNK_ROWS]
-            wanted = self._wanted(where)
+            is_wanted = self._wanted(where)
 
             async def stretch(
-                connection: Connection, where: Where = where, wanted: str = wanted
+                connection: Connection, where: Where = where, is_wanted: str = is_wanted
             ) -> list[Any]:
                 # A stretch along the index on what was stored when.
                 return await connection.fetch(
-                    f"select {columns}, {wanted} from span where project_id = $1 and created_at >= $2"
+                    f"select {columns}, {is_wanted} from span where project_id = $1 and created_at >= $2"
                     " and created_at < $3 and (created_at, trace_id, span_id) > ($2, $4, $5)"
                     " order by created_at, trace_id, span_id limit $6",
                     *where.values,
@@ -128,17 +128,17 @@ class ExportReads:
             yield [session_row(row) for row in rows]
 
     async def _saying_spans(self, project_id: int, rows: list[Any]) -> list[Any]:
-        """Those of these spans whose payloads say what is wanted."""
-        if not self.wanted:
+        """Those of these spans whose payloads say what is asked."""
+        if not self.payload_filters:
             return rows
         keys = [_key(row) for row in rows if row["frame"] is not None]
         self.looked += len(keys)
-        saying = set(await saying_spans(self.database, project_id, keys, self.wanted))
+        saying = set(await saying_spans(self.database, project_id, keys, self.payload_filters))
         return [row for row in rows if _key(row) in saying]
 
     async def _saying_traces(self, project_id: int, rows: list[Any]) -> list[Any]:
-        """Those of these traces with one span that has all values and says what is wanted."""
-        if not self.wanted:
+        """Those of these traces with one span that has all values and says what is asked."""
+        if not self.payload_filters:
             return rows
         saying: set[bytes] = set()
         for group in _grouped(rows):
@@ -146,7 +146,7 @@ class ExportReads:
             condition = self._condition(where)
             keys = await spans_of_traces(self.database, where, group, condition)
             self.looked += len(keys)
-            saying |= await saying_traces(self.database, project_id, keys, self.wanted)
+            saying |= await saying_traces(self.database, project_id, keys, self.payload_filters)
         return [row for row in rows if row["trace_id"] in saying]
 
     async def _rows(
@@ -163,12 +163,14 @@ class ExportReads:
         while True:
             where = Where.of(project_id)
             where.values += [cursor[0], high, cursor[1], CHUNK_ROWS]
-            wanted = self._wanted(where, traces=True) if table == "trace" else "true as is_wanted"
+            is_wanted = self._wanted(where, traces=True) if table == "trace" else "true as is_wanted"
 
-            async def work(connection: Connection, where: Where = where, wanted: str = wanted) -> list[Any]:
+            async def work(
+                connection: Connection, where: Where = where, is_wanted: str = is_wanted
+            ) -> list[Any]:
                 # A stretch by when they started.
                 return await connection.fetch(
-                    f"select {columns}, {wanted} from {table} t where project_id = $1 and started_at >= $2"
+                    f"select {columns}, {is_wanted} from {table} t where project_id = $1 and started_at >= $2"
                     f" and started_at < $3 and (started_at, {key}) > ($2, $4)"
                     f" order by started_at, {key} limit $5",
                     *where.values,

@@ -69,9 +69,9 @@ class FilteredSpans:
     ) -> tuple[Sequence[Any], str | None, dict[str, Any]]:
         pages = QuestionPages(self.database)
         by_payload = SpansByPayload(self.database, pages)
-        by_rows, wanted = await by_payload.asked(question)
-        if wanted:
-            matching = await by_payload.page(by_rows, wanted, text, _COLUMNS, limit, cursor)
+        by_rows, payload_filters = await by_payload.asked(question)
+        if payload_filters:
+            matching = await by_payload.page(by_rows, payload_filters, text, _COLUMNS, limit, cursor)
             return matching.rows, matching.cursor, {"notes": [matching.note]}
         newest = newest_order(question)
         # One page and one row more, which tells whether there is another page.

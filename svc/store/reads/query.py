@@ -157,9 +157,9 @@ class QueryStore:
             raise Refused(BAD_REQUEST.saying(f"unknown mode '{mode[:100]}'", allowed=["keyword"]))
         text = q if q is not None and q.strip() else None
         columns = (dataset.time_column, *dataset.shown, *(["frame"] if dataset is SPANS else []))
-        by_rows, wanted = await self._by_payload.asked(question)
-        if wanted:
-            matching = await self._by_payload.page(by_rows, wanted, text, columns, limit, cursor)
+        by_rows, payload_filters = await self._by_payload.asked(question)
+        if payload_filters:
+            matching = await self._by_payload.page(by_rows, payload_filters, text, columns, limit, cursor)
             return await self._listed(question, matching.rows, matching.cursor) | {"notes": [matching.note]}
         await require_fields(self.database, question.project_id, question.fields)
         newest = newest_order(question)

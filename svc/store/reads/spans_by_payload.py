@@ -88,26 +88,26 @@ class SpansByPayload:
         """The question without what only payloads tell, and that. Raises as `parted`."""
         if question.dataset is not SPANS:
             return question, ()
-        remaining, wanted = await parted(self.database, question.project_id, question.filters)
-        return attrs.evolve(question, filters=remaining), wanted
+        remaining, payload_filters = await parted(self.database, question.project_id, question.filters)
+        return attrs.evolve(question, filters=remaining), payload_filters
 
     async def chosen(self, question: Question, *grouped: Field) -> tuple[Question, list[str]]:
         """The question about the spans that payloads name, and what is to be said of it."""
         await require_fields(self.database, question.project_id, grouped)
-        question, wanted = await self.asked(question)
-        if not wanted:
+        question, payload_filters = await self.asked(question)
+        if not payload_filters:
             return question, []
-        look = await self._look(question, wanted, _KEY, None, None, None)
+        look = await self._look(question, payload_filters, _KEY, None, None, None)
         further = ""
         if look.stopped is not None:
             further = _UNCOUNTED.format(moment=_moment(look.stopped, question))
         spans = ChosenSpans.of([_key(row) for row in look.rows])
-        return attrs.evolve(question, spans=spans), [looked_note(wanted, look.spans, further)]
+        return attrs.evolve(question, spans=spans), [looked_note(payload_filters, look.spans, further)]
 
     async def page(
         self,
         question: Question,
-        wanted: Wanted,
+        payload_filters: Wanted,
         text: str | None,
         columns: Sequence[str],
         limit: int,
@@ -115,17 +115,19 @@ class SpansByPayload:
     ) -> MatchingRows:
         """The newest rows behind a cursor that say all of it."""
         order = newest_order(question)
-        look = await self._look(question, wanted, (*_KEY, *columns), text, order.place(cursor), limit)
+        look = await self._look(
+            question, payload_filters, (*_KEY, *columns), text, order.place(cursor), limit
+        )
         further = ""
         if look.stopped is not None and len(look.rows) < limit:
             further = _UNLISTED.format(moment=_moment(look.stopped, question))
         next_cursor = None if look.stopped is None else order.cursor(look.stopped)
-        return MatchingRows(look.rows, next_cursor, looked_note(wanted, look.spans, further))
+        return MatchingRows(look.rows, next_cursor, looked_note(payload_filters, look.spans, further))
 
     async def _look(
         self,
         question: Question,
-        wanted: Wanted,
+        payload_filters: Wanted,
         columns: Sequence[str],
         text: str | None,
         position: Sequence[Any] | None,
@@ -139,7 +141,9 @@ class SpansByPayload:
         while True:
             size = min(size, MOST_SPANS - spans)
             batch = await self.pages.rows(question, text, columns, position, size)
-            saying = set(await saying_spans(self.database, question.project_id, _with_frame(batch), wanted))
+            saying = set(
+                await saying_spans(self.database, question.project_id, _with_frame(batch), payload_filters)
+            )
             rows += [row for row in batch if _key(row) in saying]
             spans += len(batch)
             if limit is not None and len(rows) >= limit:

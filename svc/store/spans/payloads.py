@@ -154,9 +154,7 @@ def place_of(key: SpanKey) -> Place:
 
 @attrs.frozen(eq=False)
 class PackedSpans:
-    """Frames with the messages that they refer to. To open a span when its turn comes keeps what it says in
-    the processor's caches until somebody reads it.
-    """
+    """Frames with the messages they refer to. A span opened when its turn comes is still in caches then."""
 
     frames: Mapping[Place, Frame] = attrs.field(repr=False)
     messages: Mapping[datetime, Mapping[bytes, bytes]] = attrs.field(repr=False)
