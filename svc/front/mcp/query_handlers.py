@@ -10,10 +10,11 @@ from typing import Any
 from msgspec import UNSET
 
 from protocol.rest.query import SERIES_DEFAULT, SERIES_MAX, TOP_N_DEFAULT, TOP_N_MAX, page_size
+from svc.domain.attributes.conventions import PREFIX
 from svc.domain.queries.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset, Field
 from svc.domain.queries.measures import MEASURES, QueryMeasure
 from svc.front.mcp import arguments as a
-from svc.front.mcp.given import bounds, given, long_limit
+from svc.front.mcp.given import ToolError, bounds, given, long_limit
 from svc.front.mcp.reads import Reads
 from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.compare import Side, side_of
@@ -38,7 +39,7 @@ async def describe_dataset(reads: Reads, project_id: int, asked: a.DescribeDatas
 
 async def query_count(reads: Reads, project_id: int, asked: a.QueryCountExtended) -> Answer:
     """A count, and a measure beside it."""
-    return _specified(reads, await reads.queries.count(_question(project_id, asked)))
+    return _specified(reads, await reads.queries.count(await _question(reads, project_id, asked)))
 
 
 async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseriesExtended) -> Answer:
@@ -46,7 +47,7 @@ async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseri
     return _specified(
         reads,
         await reads.queries.timeseries(
-            _question(project_id, asked),
+            await _question(reads, project_id, asked),
             asked.interval,
             given(asked.group_by),
             page_size(given(asked.top_n), SERIES_DEFAULT, SERIES_MAX),
@@ -60,7 +61,7 @@ async def query_facets(reads: Reads, project_id: int, asked: a.QueryFacetsExtend
     return _specified(
         reads,
         await reads.queries.facets(
-            _question(project_id, asked), asked.field, top_n, ascending=asked.sort == "ascending"
+            await _question(reads, project_id, asked), asked.field, top_n, ascending=asked.sort == "ascending"
         ),
     )
 
@@ -70,7 +71,7 @@ async def query_search(reads: Reads, project_id: int, asked: a.QuerySearchExtend
     return _specified(
         reads,
         await reads.queries.search(
-            _question(project_id, asked),
+            await _question(reads, project_id, asked),
             given(asked.q),
             given(asked.mode),
             long_limit(asked.limit),
@@ -84,11 +85,12 @@ def _specified(reads: Reads, answer: Answer) -> Answer:
     return answer if reads.extensions else {name: answer[name] for name in answer if name != "notes"}
 
 
-def _question(
+async def _question(
+    reads: Reads,
     project_id: int,
     asked: a.QueryCountExtended | a.QueryTimeseriesExtended | a.QueryFacetsExtended | a.QuerySearchExtended,
 ) -> Question:
-    return ask(
+    question = ask(
         project_id,
         asked.dataset,
         bounds(asked.range),
@@ -96,6 +98,18 @@ def _question(
         by=given(asked.by),
         measure=None if isinstance(asked, a.QuerySearchExtended) else given(asked.measure),
     )
+    if not reads.extensions:
+        await _require_fields(reads, question)
+    return question
+
+
+async def _require_fields(reads: Reads, question: Question) -> None:
+    """Refuse an attribute that is no field: only notes could say how far it was looked for."""
+    names = {field.name for field in question.fields if field.name.startswith(PREFIX)}
+    if unknown := names.difference(await promoted_fields(reads.queries.database, question.project_id)):
+        raise ToolError(
+            f"'{min(unknown)[:120]}' is no field of this project; describe_dataset names those there are"
+        )
 
 
 def _described(dataset: Dataset, promoted: list[str], *, extensions: bool) -> Answer:

@@ -152,3 +152,23 @@ async def test_the_tool_takes_filters_where_it_may_take_more_than_is_specified(s
     result = (await Door.of(store).ask("tools/call", unknown)).result
     assert result["isError"]
     assert "unknown field 'stage'" in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("query_count", {}),
+        ("query_facets", {"field": "name"}),
+        ("query_timeseries", {"interval": "day", "range": {"from": "2026-11-20", "to": "2026-11-21"}}),
+    ],
+)
+async def test_where_no_note_may_say_how_far_it_looked_no_payload_is_looked_into(
+    store: Database, tool: str, arguments: dict[str, Any]
+) -> None:
+    await history(store, 3)
+    call = {"name": tool, "arguments": {"dataset": "spans", "filters": STAGING, **arguments}}
+    told = (await Door.of(store).ask("tools/call", call)).result
+    assert told["structuredContent"]["notes"]
+    refused = (await Door.of(store, extensions=False).ask("tools/call", call)).result
+    assert refused["isError"]
+    assert "'attr.shop.stage' is no field of this project; describe_dataset" in refused["content"][0]["text"]
