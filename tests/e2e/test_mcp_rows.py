@@ -15,8 +15,8 @@ import attrs
 import pytest
 
 from protocol.detection import CaseMoved, Cause, Ref
-from svc.domain.traces.agent_path import AGENT_PATH
 from svc.domain.attributes.conventions import CONVENTION_FIELDS
+from svc.domain.traces.agent_path import AGENT_PATH
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import TOOLS, BadArguments, catalogue
 from svc.store.accounts.projects import ProjectStore

@@ -20,8 +20,8 @@ from svc.store.postgres.database import Database
 from svc.store.reads import trace_counts
 from svc.store.spans.traces import PostgresTraceStore
 from svc.web.shell import words
-from svc.web.traces import traces as trace_pages
 from svc.web.shell.render import Renderer
+from svc.web.traces import traces as trace_pages
 from tests.cost import while_dear
 from tests.front.people import ORG, Replica
 from tests.store.spans.test_writing import one, rows, store_of

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.traces.agent_path import AGENT_PATH
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.queries.measures import MEASURES, MeasureName
+from svc.domain.traces.agent_path import AGENT_PATH
 
 FieldType = Literal["text", "trace_id", "span_id", "attribute"]
 #: The column that says when something happened, where rows know it.

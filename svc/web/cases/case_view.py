@@ -16,10 +16,10 @@ from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.inbox import CaseAround, InboxReads
 from svc.store.detection.counting.charts import ChartReads
 from svc.web.cases import case_text
-from svc.web.shell import words
 from svc.web.cases.agent_view import AgentView, agent_of
-from svc.web.shell.charts import Chart, ChartFrame, chart
 from svc.web.detectors.detector_text import caller_facts
+from svc.web.shell import words
+from svc.web.shell.charts import Chart, ChartFrame, chart
 from svc.web.shell.page import Visit
 
 #: How long after it was seen last a case that is not resolved is still drawn on.

@@ -20,13 +20,12 @@ from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.detection.cases.inbox import InboxReads
 from svc.web.cases import case_text
-from svc.web.shell import words
 from svc.web.cases.agent_view import agent_of
-from svc.web.detectors.detector_text import caller_facts
 from svc.web.cases.finding_view import climb_of, drawn_of, marks_of
-from svc.web.shell.forms import asked
+from svc.web.detectors.detector_text import WATCHES, caller_facts
+from svc.web.shell import words
+from svc.web.shell.forms import NoFields, asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
-from svc.web.account.sign_in import NoFields
 from svc.web.shell.render import query
 
 REFS: Final = 50
