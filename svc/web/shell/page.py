@@ -132,7 +132,6 @@ class Sent:
     """A document that is no page: JSON for a module, or a download when it has a file name.
 
     `etag` names it where that is known without its body, which is then not needed when the browser has it.
-    `packed` is the body compressed already, in a thread, where that takes long.
     """
 
     body: bytes = attrs.field(repr=False)
@@ -140,7 +139,6 @@ class Sent:
     file_name: str | None = None
     secret: bool = False
     etag: str | None = None
-    packed: bytes | None = attrs.field(default=None, repr=False)
 
 
 Handler = Callable[[Visit], Awaitable[Any]]

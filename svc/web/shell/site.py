@@ -107,7 +107,7 @@ class Site:
             if isinstance(answer, Go):
                 return self.renderer.gone(answer)
             if isinstance(answer, Sent):
-                return self.renderer.sent(answer, negotiation)
+                return await self.renderer.sent(answer, negotiation)
             response = await self._page(answer, visit, negotiation, preferences)
             self._away_since = None
             return response

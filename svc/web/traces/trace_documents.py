@@ -8,17 +8,14 @@ from __future__ import annotations
 import re
 from typing import Final
 from urllib.parse import quote
-from zlib import MAX_WBITS, compressobj
 
 import msgspec
-import trio
 
 from protocol.refusals import Refusal
 from protocol.rest.query import instant
 from svc.store.reads.skeleton import MOST_PREVIEWS, SkeletonReads, TraceRange
 from svc.store.reads.trace_payloads import TracePayloads
 from svc.web.shell.page import Html, PageRoute, Sent, Visit
-from svc.web.shell.render import packers
 from svc.web.traces.one_trace import TRACE, explained, opened, talk
 
 #: Letters of a text that is looked for.
@@ -36,12 +33,7 @@ async def skeleton(visit: Visit) -> Sent:
         return Sent(b"", etag=etag)
     reads = SkeletonReads(visit.means.history)
     body = await reads.document(visit.project.id, opened_trace.trace_id, opened_trace.head, within)
-    return Sent(body, etag=etag, packed=await trio.to_thread.run_sync(_packed, body, limiter=packers))
-
-
-def _packed(body: bytes) -> bytes:
-    packer = compressobj(1, wbits=MAX_WBITS | 16)
-    return packer.compress(body) + packer.flush()
+    return Sent(body, etag=etag)
 
 
 async def conversation(visit: Visit) -> Html:
