@@ -134,7 +134,7 @@ def p95_by_call_site(reader: Reader) -> None:
 
 def connecting_a_program(reader: Reader) -> None:
     reader.go("Connect")
-    reader.sees("Point your exporter here")
+    reader.sees("What sends your traces?")
 
 
 JOBS: tuple[Callable[[Reader], None], ...] = (

@@ -152,12 +152,13 @@ def test_more_spans_than_a_page_holds_are_said_to_be_left_out(told: Opened) -> N
 def test_by_keys_from_the_tree_to_the_input_of_a_span_and_back(told: Opened) -> None:
     with told.page(**WIDE) as page:
         go(page, told, "failing")
-        page.get_by_role("treegrid").focus()
-        for _ in range(2):
-            page.keyboard.press("ArrowDown")
-        assert active(page) == "search_orders"
-        page.keyboard.press("Enter")
         panel = page.get_by_role("complementary", name="The selected span")
+        # It opens at what failed first.
+        panel.get_by_role("heading", name="search_orders").wait_for()
+        page.get_by_role("treegrid").focus()
+        assert active(page) == "search_orders"
+        assert "span=" not in page.url
+        page.keyboard.press("Enter")
         panel.get_by_text('"order": "88-1203"').first.wait_for()
         assert page.evaluate("document.activeElement.dataset.panel") == ""
         page.keyboard.press("Escape")

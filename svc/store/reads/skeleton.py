@@ -33,6 +33,9 @@ TIMEOUT_S: Final = 15.0
 #: Spans of which previews are asked at once.
 MOST_PREVIEWS: Final = 200
 
+#: Failed spans among which the first cause is looked for.
+MOST_FAILED: Final = 500
+
 #: Bits of `flags`.
 FAILED: Final = 1
 ORPHAN: Final = 2
@@ -133,6 +136,32 @@ class SkeletonReads:
         document, total = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
         head_fields = {"v": 1, "total": total, "settled": head.settled}
         return msgspec.json.encode(head_fields)[:-1] + b"," + document.encode()[1:]
+
+    async def opening_span(self, project_id: int, trace_id: bytes, head: TraceHead) -> str | None:
+        """The span to look at first, hexadecimal: the first that failed by itself, else the last model call.
+
+        A span whose child failed too did not fail by itself. None where there is neither.
+        """
+        where = _where(project_id, trace_id, head)
+        if head.fields["error_count"]:
+            rows = await self.database.fetch(
+                # Failed spans of one trace, by its key.
+                f"select span_id, parent_span_id from span where {where.sql()} and status = 'error'"
+                f" order by started_at, span_id limit {MOST_FAILED}",
+                *where.values,
+                timeout_s=TIMEOUT_S,
+            )
+            above = {row["parent_span_id"] for row in rows}
+            origins = (row["span_id"] for row in rows if row["span_id"] not in above)
+            return next((span_id.hex() for span_id in origins), None)
+        rows = await self.database.fetch(
+            # Calls of models in one trace, by its key.
+            f"select span_id from span where {where.sql()} and kind = 'llm'"
+            " order by started_at desc, span_id desc limit 1",
+            *where.values,
+            timeout_s=TIMEOUT_S,
+        )
+        return rows[0]["span_id"].hex() if rows else None
 
     async def previews(
         self, project_id: int, trace_id: bytes, head: TraceHead, span_ids: Sequence[bytes]

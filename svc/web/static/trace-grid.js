@@ -27,7 +27,7 @@ export class Grid {
     /** @type {Shown} */
     this.shown = { closed: new Set(), open: new Set(), only: asked.get("only") ?? "", low: 0, high: Infinity };
     this.asked = asked;
-    this.span = asked.get("span") ?? "";
+    this.span = asked.get("span") ?? root.dataset.opening ?? "";
     /** @type {string | null} */
     this.etag = null;
     const parts = build(place, this.tree);
@@ -87,7 +87,8 @@ export class Grid {
     this.redraw();
     this.#left();
     const at = this.span ? trace.at(this.span) : -1;
-    if (at >= 0 && first) this.reveal(at, false);
+    // What nobody asked for moves no part of the time that somebody chose.
+    if (at >= 0 && first && (this.asked.get("span") || !this.asked.get("from"))) this.reveal(at, false);
     // What takes longer than a frame waits until the rows stand.
     setTimeout(() => waited(this.root, trace), 50);
   }

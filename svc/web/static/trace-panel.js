@@ -11,13 +11,17 @@ export class Panel {
     this.body = /** @type {HTMLElement} */ (root.querySelector(".trace-body"));
     this.place = /** @type {HTMLElement} */ (root.querySelector("[data-panel]"));
     this.place.tabIndex = -1;
-    this.span = this.place.hidden ? "" : (new URL(location.href).searchParams.get("span") ?? "");
+    // What nobody asked for would cover the rows of a narrow page; there it is as if it were not open.
+    if (this.place.classList.contains("unasked") && matchMedia("(max-width: 899px)").matches) this.#hide();
+    const asked = new URL(location.href).searchParams.get("span") ?? root.dataset.opening ?? "";
+    this.span = this.place.hidden ? "" : asked;
     /** @type {() => void} */
     this.onClose = () => {};
     this.place.addEventListener("click", (event) => this.#click(event));
     this.place.addEventListener("toggle", (event) => this.#open(event), true);
     document.addEventListener("key:up", (event) => {
-      if (!this.isOpen) return;
+      // What floats above it closes first, by itself.
+      if (!this.isOpen || document.querySelector(":popover-open")) return;
       event.preventDefault();
       this.close();
     });
@@ -34,6 +38,8 @@ export class Panel {
 
   /** Show a span; what comes while one steps through rows is asked for when one stays. @param {string} span @param {boolean} focus */
   async show(span, focus) {
+    if (span === this.span && !focus && this.place.classList.contains("unasked")) return;
+    this.place.classList.remove("unasked");
     const url = new URL(location.href);
     url.searchParams.set("span", span);
     history.replaceState(history.state, "", url);
@@ -55,9 +61,14 @@ export class Panel {
     if (focus) this.place.focus({ preventScroll: true });
   }
 
-  close() {
+  #hide() {
     this.place.hidden = true;
+    this.place.classList.remove("unasked");
     this.body.classList.remove("with-panel");
+  }
+
+  close() {
+    this.#hide();
     const url = new URL(location.href);
     url.searchParams.delete("span");
     history.replaceState(history.state, "", url);

@@ -16,6 +16,7 @@ from protocol.refusals import Refusal, Refused
 from protocol.storage import Slow
 from svc.domain.traces.agent_graph import agent_graph
 from svc.store.feedback.sets import SetStore
+from svc.store.reads.skeleton import SkeletonReads
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_graph import TraceGraphReads
 from svc.store.reads.trace_kin import TraceKin, TraceNeighbours
@@ -50,7 +51,7 @@ async def trace(visit: Visit) -> Html | Go:
         return await _missing(visit)
     view = visit.query.get("view", "timeline")
     context = await _context(visit, opened_trace)
-    context |= {"view": view if view in VIEWS else "timeline", "talk": None, "spans": (), "panel": None}
+    context |= {"view": view if view in VIEWS else "timeline", "talk": None, "spans": (), "opening": None}
     context["comparison"] = None
     if visit.query.get("against"):
         compared = await comparison(visit, opened_trace)
@@ -65,16 +66,22 @@ async def trace(visit: Visit) -> Html | Go:
         reads = TraceReads(visit.means.history, SpanReads(visit.means.history))
         document = await reads.one(visit.project.id, opened_trace.trace_id, payload=False)
         context["spans"] = document["spans"] if document else ()
+        if "span" not in visit.query:
+            context["opening"] = await SkeletonReads(visit.means.history).opening_span(
+                visit.project.id, opened_trace.trace_id, opened_trace.head
+            )
     if number := visit.query.get("explain"):
         told_of = await explained(visit, opened_trace, number)
         context |= {} if isinstance(told_of, Refusal) else told_of
     context |= await _around(visit, opened_trace)
-    context |= await _judged(visit, opened_trace, context["step"], talks=context["view"] == "conversation")
+    span_id = visit.query.get("span") or context["opening"]
+    talks = context["view"] == "conversation"
+    context |= await _judged(visit, opened_trace, context["step"], span_id, talks=talks)
     return Html("traces/trace", context, modules=MODULES)
 
 
 async def _judged(
-    visit: Visit, opened_trace: OpenedTrace, step: SetStep | None, *, talks: bool
+    visit: Visit, opened_trace: OpenedTrace, step: SetStep | None, span_id: str | None, *, talks: bool
 ) -> dict[str, Any]:
     """What was thought of the trace, and the panel of a span with what was thought of that."""
     rows = await rows_of(visit, opened_trace.trace_id)
@@ -82,7 +89,7 @@ async def _judged(
     entry = None if step is None else step.entry
     # Whoever reviews a span judges that, not the trace around it.
     by_span = entry is not None and entry.span_id is not None
-    if span_id := visit.query.get("span"):
+    if span_id:
         reviewed = entry is not None and (entry.span_id or b"").hex() == span_id.lower()
         panel = await panel_context(visit, opened_trace, span_id, rows, reviewed=reviewed)
     feedback = of_trace(
