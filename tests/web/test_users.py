@@ -6,7 +6,10 @@ import re
 from datetime import timedelta
 from typing import Any
 
+from svc.domain.feedback.entries import Feedback, checked
 from svc.runtime.clock import now
+from svc.store.feedback.reads import FeedbackReads
+from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
 from svc.store.reads.users import UserReads
 from svc.web.sessions.users import ROWS
@@ -16,6 +19,10 @@ from tests.web.test_user import HOSTILE, chats
 from tests.web.visitor import BASE, Visitor
 
 PAGE = BASE + "/users"
+
+
+async def judge(store: Database, *entries: Feedback) -> None:
+    assert not await FeedbackStore(store).keep(1, entries, now())
 
 
 def listed(page: str) -> list[str]:
@@ -61,6 +68,42 @@ async def test_users_are_searched_narrowed_to_failures_and_sorted(store: Databas
     assert (await owner.get(PAGE + "?by=mood")).status == 400
     nobody = await owner.get(PAGE + "?q=nobody")
     assert "No such user" in nobody.text
+
+
+async def test_a_column_shows_the_mean_of_a_chosen_name_of_each_user(store: Database, owner: Visitor) -> None:
+    await chats(store, "u1", "u2")
+    assert "The mean of" not in (await owner.get(PAGE)).text
+    mine, theirs = ((number + 1).to_bytes(16, "big") for number in (0, 100))
+    await judge(
+        store,
+        *(checked(source="api", name="helpful", trace_id=mine, number=1.0, author=f"a{n}") for n in range(3)),
+        checked(source="api", name="helpful", session_id="s0-1", number=0.0),
+        checked(source="api", name="helpful", trace_id=bytes(15) + b"\xff", number=0.0),
+        checked(source="api", name="stars", trace_id=theirs, number=4.0),
+    )
+    page = (await owner.get(PAGE)).text
+    assert re.findall(r'<span title="(\d entr\w+)">([^<]*)</span>', page) == [("4 entries", "75 %")]
+    page = (await owner.get(PAGE + "?feedback=stars&by=traces")).text
+    assert re.findall(r'<span title="(\d entr\w+)">([^<]*)</span>', page) == [("1 entry", "4")]
+    # What the column shows stays while one sorts and searches.
+    assert 'name="feedback" value="stars"' in page
+    assert "feedback=stars&amp;by=cost" in page or "by=cost&amp;feedback=stars" in page
+
+
+async def test_the_column_counts_only_the_traces_that_the_sums_are_of(store: Database) -> None:
+    await many(store, 30)
+    await judge(
+        store,
+        *(
+            checked(source="api", name="helpful", trace_id=(n + 1).to_bytes(16, "big"), number=1.0)
+            for n in range(30)
+        ),
+    )
+    low, high = now() - timedelta(days=1), now()
+    users = [f"u{n:03}" for n in range(30)]
+    means = await FeedbackReads(store).of_users(1, users, "helpful", low, high, 12)
+    assert means == {f"u{n:03}": (1, 1.0) for n in range(18, 30)}
+    assert await FeedbackReads(store).of_users(1, users, "helpful", high, high, 12) == {}
 
 
 async def test_pages_of_users_hold_each_of_them_once(store: Database, owner: Visitor) -> None:

@@ -96,6 +96,24 @@ from unnest($2::text[]) as wanted (id) cross join lateral (
 ) given group by 1
 """
 
+# Of each user the mean of a name's numbers: of the newest traces of a range, and of the sessions of those.
+_OF_USERS: Final = f"""
+with newest as materialized (
+    select user_id, trace_id, session_id from trace where project_id = $1 and started_at >= $4
+    and started_at < $5 order by started_at desc, trace_id desc limit $6
+), chosen as materialized (select * from newest where user_id = any($2::text[]))
+select given.user_id, count(*) as entries, avg(given.number) as mean from (
+    select c.user_id, f.number from chosen c cross join lateral (
+        select number from feedback where project_id = $1 and trace_id = c.trace_id and name = $3
+        and number is not null limit {SUBJECT_ENTRIES}) f
+    union all
+    select s.user_id, f.number
+    from (select distinct user_id, session_id from chosen where session_id is not null) s cross join lateral (
+        select number from feedback where project_id = $1 and session_id = s.session_id and name = $3
+        and number is not null limit {SUBJECT_ENTRIES}) f
+) given group by 1
+"""
+
 # The newest entries of these sessions and of their traces, a bounded number of each.
 _WITHIN_SESSIONS: Final = f"""
 select {_COLUMNS} from (
@@ -286,6 +304,20 @@ class FeedbackReads:
             _OF_SESSIONS, project_id, list(session_ids), name, timeout_s=READ_TIMEOUT_S
         )
         return {row["id"]: (row["entries"], row["mean"]) for row in rows}
+
+    async def of_users(
+        self, project_id: int, user_ids: Sequence[str], name: str, low: datetime, high: datetime, most: int
+    ) -> dict[str, tuple[int, float]]:
+        """How many numbers of a name each user's traces and sessions were given, and their mean. Only the
+        newest `most` traces of the range count.
+        """
+        if not user_ids:
+            return {}
+        rows = await self.database.fetch(
+            *(_OF_USERS, project_id, list(user_ids), name, low, high, most),
+            timeout_s=READ_TIMEOUT_S,
+        )
+        return {row["user_id"]: (row["entries"], row["mean"]) for row in rows}
 
     async def within_sessions(
         self, project_id: int, session_ids: Sequence[str], limit: int

@@ -5,18 +5,20 @@ Called by the pages of traces, spans and sessions. Reads what the store keeps; w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import attrs
 
 from svc.domain.feedback.entries import NOTE, THUMB
 from svc.domain.quantities import score
-from svc.store.feedback.reads import FeedbackReads, FeedbackRow
+from svc.store.feedback.reads import FeedbackReads, FeedbackRow, NumberedName
 from svc.web.shell.page import Visit
 
 #: Entries that stand open; the others fold.
 SHOWN = 3
+#: Names of feedback that the column of a list can be changed to.
+MOST_CHOICES = 12
 
 
 @attrs.frozen
@@ -147,6 +149,28 @@ def _thumb(visit: Visit, rows: Sequence[FeedbackRow]) -> float | None:
     author = visit.call.caller.label
     own = [row for row in rows if row.name == THUMB and row.source == "page" and row.author == author]
     return own[0].number if own else None
+
+
+@attrs.frozen
+class FeedbackColumn:
+    """A column of a list: the names that it can show, the one that it shows, and by row how many numbers
+    there are and their mean.
+    """
+
+    names: Sequence[NumberedName]
+    chosen: NumberedName | None
+    means: Mapping[str, tuple[int, float]]
+
+
+async def column_of(
+    visit: Visit, read: Callable[[FeedbackReads, str], Awaitable[Mapping[str, tuple[int, float]]]]
+) -> FeedbackColumn:
+    """The column of the name that the address chooses, else of the first; `read` brings its means."""
+    reads = FeedbackReads(visit.means.database)
+    names = await reads.numbered(visit.project.id, MOST_CHOICES)
+    wanted_name = visit.query.get("feedback")
+    chosen = next((name for name in names if name.name == wanted_name), names[0] if names else None)
+    return FeedbackColumn(names, chosen, {} if chosen is None else await read(reads, chosen.name))
 
 
 def back(visit: Visit, fallback: str) -> str:

@@ -10,18 +10,16 @@ from typing import Final
 import trio
 
 from protocol.refusals import NOT_FOUND, Refusal
-from svc.store.feedback.reads import FeedbackReads, NumberedName
 from svc.store.reads.session_talk import SessionTalk
 from svc.store.reads.sessions import SessionReads
-from svc.web.feedback.feedback_view import of_session
-from svc.web.sessions.session_chat import chat
 from svc.web.shell.aged_out import aged_out
+from svc.web.feedback.feedback_view import column_of, of_session
+from svc.web.shell.render import packers
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
-from svc.web.shell.render import packers, query
+from svc.web.shell.render import query
+from svc.web.sessions.session_chat import chat
 
 ROWS: Final = 50
-#: Names of feedback that the column can be changed to.
-MOST_CHOICES: Final = 12
 #: Traces of one page of a conversation.
 TURNS: Final = 25
 MODULES: Final = ("chat", "markdown", "trace-panel", "trace-head", "part", "format", "tabs")
@@ -31,12 +29,12 @@ async def sessions(visit: Visit) -> Html:
     """The list, most recently active first."""
     reads = SessionReads(visit.means.history)
     page = await reads.page(visit.project.id, limit=ROWS, cursor=visit.query.get("cursor"))
-    sums = await reads.summaries(visit.project.id, [session["id"] for session in page["sessions"]])
-    names, chosen, given = await _feedback(visit, [session["id"] for session in page["sessions"]])
+    ids = [session["id"] for session in page["sessions"]]
+    sums = await reads.summaries(visit.project.id, ids)
     context = {
-        "names": names,
-        "chosen": chosen,
-        "given": given,
+        "column": await column_of(
+            visit, lambda feedback, name: feedback.of_sessions(visit.project.id, ids, name)
+        ),
         "sessions": [(session, sums.get(session["id"])) for session in page["sessions"]],
         "aged_out": await aged_out(visit, [sum_["asked_available"] for sum_ in sums.values()]),
         "more": query(
@@ -47,19 +45,6 @@ async def sessions(visit: Visit) -> Html:
         "paged": "cursor" in visit.query,
     }
     return Html("sessions/sessions", context, modules=("rows",))
-
-
-async def _feedback(
-    visit: Visit, session_ids: list[str]
-) -> tuple[list[NumberedName], NumberedName | None, dict[str, tuple[int, float]]]:
-    """The names that a column can show, the one that it shows, and what that says of each session."""
-    reads = FeedbackReads(visit.means.database)
-    names = await reads.numbered(visit.project.id, MOST_CHOICES)
-    wanted_name = visit.query.get("feedback")
-    chosen = next((name for name in names if name.name == wanted_name), names[0] if names else None)
-    if chosen is None:
-        return names, None, {}
-    return names, chosen, await reads.of_sessions(visit.project.id, session_ids, chosen.name)
 
 
 async def session(visit: Visit) -> Html | Refusal:

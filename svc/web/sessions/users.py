@@ -1,6 +1,7 @@
 """Users: who was here over some days, what failed for them and what they cost; each row leads to one of them.
 
-The address is the state: the days, `q` a part of an id, `failing=yes`, `by` the order, `from_row` the page.
+The address is the state: the days, `q` a part of an id, `failing=yes`, `by` the order, `feedback`
+the name of the last column, `from_row` the page.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from protocol.refusals import BAD_REQUEST, Refused
-from svc.store.reads.users import ORDERS, UserOrder, UserPage, UserReads
-from svc.web.overview.overview_period import NAMED, DayRange
+from svc.store.reads.users import MOST_TRACES, ORDERS, UserOrder, UserPage, UserReads
 from svc.web.shell import words
+from svc.web.feedback.feedback_view import FeedbackColumn, column_of
+from svc.web.overview.overview_period import NAMED, DayRange
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
 from svc.web.shell.render import query
 
@@ -33,7 +35,10 @@ async def users(visit: Visit) -> Html:
         limit=ROWS,
         offset=first,
     )
+    column = await _column(visit, page, period)
+    chosen = visit.query.get("feedback") and column.chosen
     state = {"q": q, "failing": "yes" if failing else "", "by": order if order != ORDERS[0] else ""}
+    state["feedback"] = chosen.name if chosen else ""
     days = {} if period.name == DEFAULT else {"range": period.name} if period.name else period.parameters
 
     def here(**changes: Any) -> str:
@@ -41,6 +46,8 @@ async def users(visit: Visit) -> Html:
 
     context = {
         "page": page,
+        "column": column,
+        "chosen": state["feedback"],
         "period": period,
         "named": NAMED,
         "q": q,
@@ -54,6 +61,17 @@ async def users(visit: Visit) -> Html:
         "first": first,
     }
     return Html("sessions/users", context, modules=("rows",))
+
+
+async def _column(visit: Visit, page: UserPage, period: DayRange) -> FeedbackColumn:
+    """What was thought of the traces that the sums are of."""
+    ids = [user.user_id for user in page.users]
+    return await column_of(
+        visit,
+        lambda feedback, name: feedback.of_users(
+            visit.project.id, ids, name, period.low, period.high, MOST_TRACES
+        ),
+    )
 
 
 def _order(visit: Visit) -> UserOrder:
