@@ -30,6 +30,7 @@ from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.front.feedback import entry_of
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
+from svc.store.feedback.sums import FeedbackSums
 from svc.store.feedback.writing import FeedbackStore
 
 
@@ -73,7 +74,7 @@ async def get_names(call: Call[None]) -> FeedbackNames:
     query: NamesQuery = call.query
     low = instant(query.from_, "from") if query.from_ else None
     high = instant(query.to, "to") if query.to else None
-    names = await FeedbackReads(call.means.database).names(call.project.id, low, high)
+    names = await FeedbackSums(call.means.database).names(call.project.id, low, high)
     return FeedbackNames(
         [
             FeedbackName(

@@ -29,6 +29,7 @@ from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, CUBED, GRACE, HOUR
 from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
+from svc.store.aggregates.feedback_sums import fold_feedback
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project
 from svc.store.aggregates.span_columns import DayColumns, build_hour_columns
@@ -66,6 +67,7 @@ class CubeStore:
     async def build(self, now: datetime, limit: int) -> Built:
         """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
         await fold(self.database)
+        await fold_feedback(self.database)
         hours = 0
         for project_id in await every_project(self.database):
             for dataset in BUILT.values():

@@ -1,19 +1,17 @@
-"""Reading feedback: entries of a trace, a session or a name, and what each name says over a range.
+"""Reading feedback: entries of a trace, a session or a name. What each name says over a range is in `sums`.
 
-Called by pages, REST and MCP. Answers are bounded: a page of entries, `SUBJECT_ENTRIES` of one trace, and as
-many names as a project may have.
+Called by pages, REST and MCP. Answers are bounded: a page of entries, `SUBJECT_ENTRIES` of one trace.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
-from svc.domain.feedback.entries import MOST_NAMES, THUMB, Better, FeedbackSource, guessed_better
+from svc.domain.feedback.entries import THUMB, FeedbackSource
 from svc.domain.quantities import percent, score
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
@@ -23,45 +21,11 @@ from svc.store.postgres.keyset import Keyset
 SUBJECT_ENTRIES: Final = 200
 #: Traces and entries of one session that its mean is made of, the newest.
 SESSION_ENTRIES: Final = 500
-#: Categories of one name that are told apart.
-MOST_CATEGORIES: Final = 20
-#: Standard errors on either side of a mean within which the true one lies 95 times in a hundred.
-_Z95: Final = 1.959964
 
 _NEWEST: Final = Keyset("feedback", (("created_at", "moment"), ("source", "text"), ("id", "text")))
 _COLUMNS: Final = (
     "id, source, name, trace_id, span_id, session_id, number, category, text, author, judged_at, created_at"
 )
-
-# What each name says: its entries, its numbers with their spread, and its commonest categories.
-_SUMS: Final = f"""
-select n.name, n.low, n.high, n.better, coalesce(s.entries, 0) as entries, coalesce(s.numbers, 0) as numbers,
-    s.mean, s.spread, c.categories, c.counts
-from feedback_name n
-left join (
-    select name, count(*) as entries, count(number) as numbers, avg(number) as mean,
-        stddev_samp(number) as spread
-    from feedback where project_id = $1 and ($2::timestamptz is null or judged_at >= $2)
-    and ($3::timestamptz is null or judged_at < $3) group by name
-) s on s.name = n.name
-left join lateral (
-    select array_agg(category order by n desc, category) as categories,
-        array_agg(n order by n desc, category) as counts from (
-        select category, count(*) as n from feedback f
-        where f.project_id = $1 and f.name = n.name and ($2::timestamptz is null or f.judged_at >= $2)
-        and ($3::timestamptz is null or f.judged_at < $3) and f.category is not null
-        group by category order by n desc, category limit {MOST_CATEGORIES}
-    ) of_name
-) c on s.entries is not null
-where n.project_id = $1 order by coalesce(s.entries, 0) desc, n.name limit {MOST_NAMES}
-"""
-
-# The mean of a name's numbers day by day, of the names with most entries.
-_BY_DAY: Final = """
-select name, date_trunc('day', judged_at, 'UTC') as day, avg(number) as mean
-from feedback where project_id = $1 and name = any($2::text[]) and judged_at >= $3 and number is not null
-group by 1, 2 order by 1, 2
-"""
 
 # What people and programs wrote, the newest first.
 _WRITTEN: Final = f"""
@@ -154,30 +118,6 @@ class FeedbackRow:
     author: str | None
     judged_at: datetime
     created_at: datetime
-
-
-@attrs.frozen
-class NameSums:
-    """What a name says over a range; `low` and `high` bound all of its numbers so far."""
-
-    name: str
-    entries: int
-    numbers: int
-    mean: float | None
-    spread: float | None
-    low: float | None
-    high: float | None
-    better: Better
-    is_set: bool
-    categories: Mapping[str, int]
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean, within the range of the numbers; None below two of them."""
-        if self.mean is None or self.spread is None or self.low is None or self.high is None:
-            return None
-        reach = _Z95 * self.spread / math.sqrt(self.numbers)
-        return max(self.low, self.mean - reach), min(self.high, self.mean + reach)
 
 
 @attrs.frozen
@@ -276,16 +216,6 @@ class FeedbackReads:
             by_trace.setdefault(row["trace_id"], []).append(given)
         return by_trace
 
-    async def by_day(
-        self, project_id: int, names: Sequence[str], low: datetime
-    ) -> dict[str, list[tuple[datetime, float]]]:
-        """The mean of each name's numbers on each day, in UTC, that has one."""
-        rows = await self.database.fetch(_BY_DAY, project_id, list(names), low, timeout_s=READ_TIMEOUT_S)
-        days: dict[str, list[tuple[datetime, float]]] = {}
-        for row in rows:
-            days.setdefault(row["name"], []).append((row["day"], row["mean"]))
-        return days
-
     async def written(self, project_id: int, low: datetime, limit: int) -> list[FeedbackRow]:
         """Entries with a text, the newest first."""
         rows = await self.database.fetch(_WRITTEN, project_id, low, limit, timeout_s=READ_TIMEOUT_S)
@@ -336,27 +266,6 @@ class FeedbackReads:
             timeout_s=READ_TIMEOUT_S,
         )
         return (rows[0]["entries"], rows[0]["last_at"]) if rows else None
-
-    async def names(
-        self, project_id: int, low: datetime | None = None, high: datetime | None = None
-    ) -> list[NameSums]:
-        """All names of the project, those with most entries in the range first."""
-        rows = await self.database.fetch(_SUMS, project_id, low, high, timeout_s=READ_TIMEOUT_S)
-        return [
-            NameSums(
-                name=row["name"],
-                entries=row["entries"],
-                numbers=row["numbers"],
-                mean=row["mean"],
-                spread=row["spread"],
-                low=row["low"],
-                high=row["high"],
-                better=row["better"] or guessed_better(row["name"]),
-                is_set=row["better"] is not None,
-                categories=dict(zip(row["categories"] or (), row["counts"] or (), strict=True)),
-            )
-            for row in rows
-        ]
 
 
 def _row(row: Any) -> FeedbackRow:

@@ -3,7 +3,7 @@
 Owns the tables `feedback`, `feedback_name` and `feedback_refused`, and the rows of `classifier_event` whose
 `classifier_id` begins with `feedback.`. An entry is `(project, source, id)`: one that comes again takes the
 place of the first. Its trace need not be there. Retention takes entries away with their trace. A trace that
-is rated is put into `fold_due`, from which detectors count it anew.
+is rated is put into `fold_due`, from which detectors count it anew. Triggers keep the sums that `sums` reads.
 
 Ordering: names are written before entries and both in one order, so that two writers cannot deadlock.
 """
@@ -23,13 +23,19 @@ from svc.store.postgres.tombstones import erased_among, hold
 #: A name's row is touched for its time alone so seldom, for all who give feedback meet in it.
 _NAME_SEEN: Final = "interval '1 minute'"
 
+#: Categories of a name that are told apart in sums, the first ones that it has. What was summed as one of
+#: many must be taken away as that, so a category joins them at once or never. Migration 330 names the number.
+KEPT_CATEGORIES: Final = 50
+
 # The new range of each name that the project has, and new names while there is room. A name that is not
 # written has nothing new, or has no room: the caller asks which.
 _NAMES: Final = f"""
-insert into feedback_name as n (project_id, name, low, high, graded, first_at, last_at)
-select $1, new.name, new.low, new.high, new.graded, $5::timestamptz, $5
+insert into feedback_name as n (project_id, name, low, high, graded, categories, first_at, last_at)
+select $1, new.name, new.low, new.high, new.graded, c.categories, $5::timestamptz, $5
 from unnest($2::text[], $3::float8[], $4::float8[], $6::bool[]) with ordinality
     as new (name, low, high, graded, place)
+cross join lateral (select coalesce((array_agg(category order by category))[:{KEPT_CATEGORIES}], '{{}}')
+    as categories from unnest($7::text[], $8::text[]) as given (name, category) where given.name = new.name) c
 left join feedback_name known on known.project_id = $1 and known.name = new.name
 -- What has nothing new is not even locked, as a conflict would.
 where case
@@ -38,11 +44,14 @@ where case
     else new.graded > known.graded or known.last_at < $5::timestamptz - {_NAME_SEEN}
         or least(known.low, new.low) is distinct from known.low
         or greatest(known.high, new.high) is distinct from known.high
+        or cardinality(known.categories) < {KEPT_CATEGORIES} and not c.categories <@ known.categories
     end
 order by new.name
 on conflict (project_id, name) do update
 set low = least(n.low, excluded.low), high = greatest(n.high, excluded.high),
-    graded = n.graded or excluded.graded, last_at = excluded.last_at
+    graded = n.graded or excluded.graded,
+    categories = (n.categories || array(select category from unnest(excluded.categories) as each (category)
+        where category <> all(n.categories)))[:{KEPT_CATEGORIES}], last_at = excluded.last_at
 """
 
 _ENTRIES: Final = """
@@ -144,7 +153,9 @@ async def _write_names(
     lows = [min(numbers[name], default=None) for name in names]
     highs = [max(numbers[name], default=None) for name in names]
     graded = [any(number not in (0, 1) for number in numbers[name]) for name in names]
-    await connection.execute(_NAMES, project_id, names, lows, highs, now, graded)
+    pairs = sorted({(entry.name, entry.category) for entry in entries if entry.category is not None})
+    categories = [name for name, _ in pairs], [category for _, category in pairs]
+    await connection.execute(_NAMES, project_id, names, lows, highs, now, graded, *categories)
     # Those of the names that are there now.
     rows = await connection.fetch(
         "select name from feedback_name where project_id = $1 and name = any($2::text[])",

@@ -19,9 +19,10 @@ from protocol.rest.query import timestamp
 from svc.domain.feedback.entries import MOST_NAMES, NOTE, THUMB
 from svc.domain.quantities import score
 from svc.front.api import feedback
-from svc.store.feedback.reads import FeedbackReads, FeedbackRow, NameSums
-from svc.web.feedback.feedback_view import ShownEntry, back
+from svc.store.feedback.reads import FeedbackReads, FeedbackRow
+from svc.store.feedback.sums import FeedbackSums, NameSums
 from svc.web.shell import words
+from svc.web.feedback.feedback_view import ShownEntry, back
 from svc.web.shell.filters import Token
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
@@ -76,10 +77,11 @@ async def page(visit: Visit) -> Html | Refusal:
         return BAD_REQUEST.saying(f"range is one of {', '.join(WINDOWS)}")
     since = visit.means.now() - WINDOWS[window]
     reads = FeedbackReads(visit.means.database)
-    names = await reads.names(visit.project.id, since)
+    name_sums = FeedbackSums(visit.means.database)
+    names = await name_sums.names(visit.project.id, since)
     given = [sums for sums in names if sums.entries and sums.name != NOTE]
     drawn = [sums.name for sums in given[:MOST_LINES]]
-    by_day = await reads.by_day(visit.project.id, drawn, since)
+    by_day = await name_sums.by_day(visit.project.id, drawn, since)
     context = {
         "rows": [_name_row(visit, sums, by_day.get(sums.name, []), window) for sums in given],
         "written": [
@@ -98,7 +100,7 @@ async def page(visit: Visit) -> Html | Refusal:
 
 async def name_rows(visit: Visit, low: datetime, high: datetime, most: int) -> list[NameRow]:
     """What the names with most entries say over a range, for a page that shows them beside other things."""
-    reads = FeedbackReads(visit.means.database)
+    reads = FeedbackSums(visit.means.database)
     names = await reads.names(visit.project.id, low, high)
     said = [sums for sums in names if sums.numbers][:most]
     by_day = await reads.by_day(visit.project.id, [sums.name for sums in said], low)

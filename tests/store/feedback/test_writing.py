@@ -12,6 +12,7 @@ from svc.domain.feedback.entries import Feedback, checked
 from svc.domain.retention.terms import Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.feedback.reads import FeedbackReads
+from svc.store.feedback.sums import FeedbackSums
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
 from svc.store.retention.sweep import RetentionStore
@@ -85,20 +86,20 @@ async def test_a_name_tells_its_mean_its_interval_and_its_categories(store: Data
     numbers = [entry(id=str(number), number=float(number), category="even" if number % 2 == 0 else "odd")
                for number in range(5)]  # fmt: skip
     await keep(store, *numbers, entry(name="toxicity", category="none", number=None))
-    helpful, toxicity = await FeedbackReads(store).names(PROJECT)
+    helpful, toxicity = await FeedbackSums(store).names(PROJECT)
     assert (helpful.entries, helpful.mean, helpful.low, helpful.high) == (5, 2.0, 0.0, 4.0)
     assert helpful.interval is not None
     assert 0.0 < helpful.interval[0] < 2.0 < helpful.interval[1] < 4.0
     assert dict(helpful.categories) == {"even": 3, "odd": 2}
     assert (toxicity.mean, toxicity.interval, toxicity.better) == (None, None, "lower")
-    later = await FeedbackReads(store).names(PROJECT, NOW + timedelta(days=1))
+    later = await FeedbackSums(store).names(PROJECT, NOW + timedelta(days=1))
     assert [sums.entries for sums in later] == [0, 0]
 
 
 async def test_which_end_is_good_is_as_somebody_set_it(store: Database) -> None:
     await keep(store, entry(name="toxicity"))
     assert await FeedbackStore(store).set_better(PROJECT, "toxicity", "higher")
-    (sums,) = await FeedbackReads(store).names(PROJECT)
+    (sums,) = await FeedbackSums(store).names(PROJECT)
     assert (sums.better, sums.is_set) == ("higher", True)
     assert not await FeedbackStore(store).set_better(PROJECT, "nobody", "higher")
 
