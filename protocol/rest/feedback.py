@@ -97,6 +97,7 @@ class FeedbackQuery(msgspec.Struct, forbid_unknown_fields=True):
 class FeedbackName(msgspec.Struct):
     """A name of feedback over a range: its entries, the mean of their numbers with its 95 % interval, and the
     range of all numbers so far. `better` says which end is the good one; `is_set` that somebody said so.
+    Of a name without numbers detectors watch the categories in `watched`; those in `bad` were called so.
     """
 
     name: str
@@ -109,6 +110,8 @@ class FeedbackName(msgspec.Struct):
     better: Literal["higher", "lower"]
     is_set: bool
     categories: dict[str, int]
+    watched: list[str]
+    bad: list[str]
 
 
 class FeedbackNames(msgspec.Struct):
@@ -128,6 +131,12 @@ class BetterBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which end of a name's numbers is the good one; null leaves it to the name."""
 
     better: Literal["higher", "lower"] | None
+
+
+class BadCategoriesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The categories of a name that are bad: more of them is worse."""
+
+    categories: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=50)]
 
 
 class FeedbackGone(msgspec.Struct):

@@ -9,7 +9,7 @@ opens a case: that is the case keeper's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.findings import severity
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.changes import Change
-from svc.domain.detect.findings.finding_text import Told, instant, is_harmful, subject_of, told
+from svc.domain.detect.findings.finding_text import Told, instant, is_harmful, is_told, subject_of, told
 from svc.domain.detect.findings.judging import Judgement, cleared, judge, moved, needs_from
 from svc.domain.marks.detector import MARK_OF
 from svc.store.detection.judging.due import DueBucket, JudgedSubject
@@ -45,6 +45,9 @@ class Judge(DetectorRunner):
         stores, name, until = self.stores, self.detector.name, scope.work.until
         first = await stores.evidence.first_slot(scope.project_id, bucket)
         if first is None:
+            # All of it was counted elsewhere meanwhile. Left due, it would hold up every case of the project.
+            await self._close_undone(scope, bucket, frozenset())
+            await stores.due.settle(scope.project_id, name, due, until, None)
             return False
         since = min((due_bucket.from_slot for due_bucket in due), default=until)
         stored_state = await stores.states.before(scope.project_id, name, bucket, since)
@@ -165,7 +168,11 @@ class Judge(DetectorRunner):
         is_whole = scope.work.site_grain == "both" and bucket.subject.startswith(AGENT)
         is_early = not is_whole and not bucket.subject.startswith(RATED)
         changes = sorted(
-            (change for change in judged.changes if is_early or change.arm != "early"),
+            (
+                change
+                for change in judged.changes
+                if (is_early or change.arm != "early") and is_told(bucket.measure, change.direction)
+            ),
             key=lambda change: change.fired,
         )
         misfits = await self._misfits(scope, bucket, judged.state) if changes else None
@@ -183,12 +190,15 @@ class Judge(DetectorRunner):
                 outcome = "closed" if change.recovered is None else outcome
                 continue
             await self._gather(scope, bucket, change, fired.finding_id, misfits)
+        await self._close_undone(scope, bucket, keys)
+        return outcome, scope.work.until
+
+    async def _close_undone(self, scope: Scope, bucket: Watched, keys: Set[str]) -> None:
+        """End what was judged from before it began, and is not there any more."""
         for finding in scope.live:
-            # It was judged from before it began, and is not there any more.
             undone = finding.reference == bucket.reference and finding.cause.key not in keys
             if undone and finding.recovered_at is None and finding.decided_by != "person":
                 await self.stores.verbs.recover(scope.project_id, finding.id, instant(scope.work.until))
-        return outcome, scope.work.until
 
     async def _words(
         self, scope: Scope, bucket: Watched, change: Change, misfits: frozenset[str] | None

@@ -16,7 +16,7 @@ from svc.detecting.detector_runner import SOON_S
 from svc.detecting.judge import Judge
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import slot_at
-from svc.domain.detect.findings.finding_text import _RATED, _RATES, _SIZES
+from svc.domain.detect.findings.finding_text import _RATED, _RATES, _SHARES, _SIZES
 from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.findings import FindingStore
@@ -374,4 +374,4 @@ async def test_every_measure_that_is_judged_has_words(store: Database) -> None:
         if detector.engine in ("rate", "drift")
         for measure in detector.measures
     }
-    assert judged == _RATES.keys() | _SIZES.keys() | _RATED.keys()
+    assert judged == _RATES.keys() | _SIZES.keys() | _RATED.keys() | set(_SHARES)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from svc.detecting.analyst import CaseAnalyst, RuleReports
-from svc.domain.feedback.entries import checked
+from svc.domain.feedback.entries import WATCHED_CATEGORIES, checked
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
@@ -22,7 +23,7 @@ FALL = MONDAY + timedelta(days=22)
 DETECTORS = {"feedback", "feedback_drift"}
 
 #: What a trace that began then is given, with dice; None for nothing.
-Opinion = Callable[[random.Random, datetime], float | None]
+Opinion = Callable[[random.Random, datetime], float | str | None]
 
 
 def liked(share: float, later: float, *, of: float = 1.0) -> Opinion:
@@ -40,9 +41,10 @@ async def rate(store: Database, told: Story, name: str, opinion: Opinion) -> Non
     dice = random.Random(5)
     entries: list[Any] = []
     for at, spans in told.traces():
-        number = opinion(dice, at)
-        if number is not None:
-            entries.append(checked(source="api", name=name, trace_id=spans[0].trace_id, number=number))
+        answer = opinion(dice, at)
+        if answer is not None:
+            verdict: dict[str, Any] = {"category" if isinstance(answer, str) else "number": answer}
+            entries.append(checked(source="api", name=name, trace_id=spans[0].trace_id, **verdict))
     feedback = FeedbackStore(store)
     for first in range(0, len(entries), 1_000):
         assert not await feedback.keep(PROJECT, entries[first : first + 1_000], datetime.now(UTC))
@@ -138,12 +140,103 @@ async def test_steady_scores_cry_nothing(store: Database) -> None:
     assert await findings(house) == []
 
 
+def tone(share: float, later: float) -> Opinion:
+    """How often an answer is called rude, and how often after the fall."""
+
+    def opinion(dice: random.Random, at: datetime) -> str:
+        return "rude" if dice.random() < (share if at < FALL else later) else "kind"
+
+    return opinion
+
+
+async def test_a_category_that_becomes_more_frequent_is_told_and_opens_no_case(store: Database) -> None:
+    house = await judged(store, "tone", tone(0.04, 0.3))
+    [(detector, title, harmful, call_site)] = await findings(house)
+    assert (detector, harmful, call_site) == ("feedback", False, "desk")
+    assert re.fullmatch(r"Feedback `tone` of `desk`: “rude” rose from [2-5]\.\d % to [23]\d %", title), title
+    assert await house.cases() == []
+
+
+async def test_a_category_that_somebody_called_bad_opens_a_case_even_when_it_is_new(store: Database) -> None:
+    told, house = Story(), House(store, Settings())
+    await replay(store, told)
+    await rate(store, told, "tone", tone(0.0, 0.0))
+    await rate(store, told, "tone", tone(0.0, 0.3))
+    assert await FeedbackStore(store).set_bad(PROJECT, "tone", ["rude"], "ada")
+    await tally_all(store, PostgresTallyQueue(store, secret_key=b"k" * 32))
+    await house.rest()
+    await house.look()
+    [(_, title, harmful, _)] = await findings(house)
+    assert re.fullmatch(r"Feedback `tone` of `desk`: “rude” rose from 0 % to [23]\d %", title), title
+    assert harmful
+    [case] = await house.cases()
+    assert (case["detector"], case["state"], case["title"]) == ("feedback", "open", title)
+
+
+async def test_steady_categories_cry_nothing(store: Database) -> None:
+    house = await judged(store, "tone", tone(0.2, 0.2))
+    assert await findings(house) == []
+
+
+async def test_each_trace_counts_for_every_category_of_its_name(store: Database) -> None:
+    queue, feedback = PostgresTallyQueue(store), FeedbackStore(store)
+    await begin(store)
+    await write(store, *story(1), *story(2), *story(3))
+    await settle(store)
+
+    async def say(number: int, category: str, author: str = "ann", **fields: Any) -> None:
+        trace_id = number.to_bytes(16, "big")
+        entry = checked(
+            source="api", name="tone", trace_id=trace_id, category=category, author=author, **fields
+        )
+        assert not await feedback.keep(PROJECT, [entry], NOW)
+        await tally_all(store, queue)
+
+    await say(1, "kind")
+    await say(2, "kind")
+    assert await cells(store) == [("category_share", "rated:desk › tone=kind", 2, 2)]
+    # What is watched from now on did not occur before.
+    await say(3, "rude")
+    kind, rude = "rated:desk › tone=kind", "rated:desk › tone=rude"
+    assert await cells(store) == [("category_share", kind, 3, 2), ("category_share", rude, 3, 1)]
+    # Most entries of a trace decide.
+    await say(1, "rude", "bob")
+    await say(1, "rude", "eve")
+    assert await cells(store) == [("category_share", kind, 3, 1), ("category_share", rude, 3, 2)]
+    [row] = await fetch(store, "select id from feedback where author = 'eve'")
+    assert await feedback.drop(PROJECT, "api", row["id"], "ada")
+    await say(1, "kind", "eve")
+    assert await cells(store) == [("category_share", kind, 3, 2), ("category_share", rude, 3, 1)]
+    assert await feedback.set_bad(PROJECT, "tone", ["rude"], "ada")
+    await tally_all(store, queue)
+    assert await cells(store) == [("category_share", kind, 3, 2), ("category_bad", rude, 3, 1)]
+
+
+async def test_so_many_categories_of_a_name_are_watched_and_none_of_one_with_numbers(store: Database) -> None:
+    queue = PostgresTallyQueue(store)
+    await begin(store)
+    await write(store, *story(1))
+    await settle(store)
+    fields: dict[str, Any] = {"source": "api", "trace_id": (1).to_bytes(16, "big")}
+    for number in range(WATCHED_CATEGORIES + 2):
+        entry = checked(name="why", id=f"w{number}", category=f"c{number}", **fields)
+        await FeedbackStore(store).keep(PROJECT, [entry], NOW)
+    await FeedbackStore(store).keep(
+        PROJECT, [checked(name="grade", id="g", category="fair", number=0.5, **fields)], NOW
+    )
+    await tally_all(store, queue)
+    assert [row[1] for row in await cells(store)] == [
+        *("rated:desk › grade",),
+        *(f"rated:desk › why=c{number}" for number in range(WATCHED_CATEGORIES)),
+    ]
+
+
 async def cells(store: Database) -> list[tuple[Any, ...]]:
     rows = await fetch(
         store,
         "select b.measure, b.subject, t.units, t.failures from tally t"
         " join tally_bucket b on b.id = t.bucket_id"
-        " where b.measure like 'rated%' or b.measure like 'score%' order by 1, 2",
+        " where b.subject like 'rated:%' and t.units > 0 order by 2, 1",
     )
     return [tuple(row.values()) for row in rows]
 
@@ -171,7 +264,7 @@ async def test_a_rating_is_counted_once_whether_it_comes_before_its_trace_or_aft
     await tally_all(store, queue)
     assert await cells(store) == [("rated_low", "rated:desk › helpful", 2, 0)]
     [row] = await fetch(store, "select id from feedback where author = 'bob'")
-    assert await FeedbackStore(store).drop(PROJECT, "api", row["id"])
+    assert await FeedbackStore(store).drop(PROJECT, "api", row["id"], "ada")
     await tally_all(store, queue)
     assert await cells(store) == [("rated_low", "rated:desk › helpful", 2, 1)]
 
@@ -184,7 +277,7 @@ async def test_a_name_that_is_turned_round_is_counted_anew_from_then_on(store: D
         entry = checked(source="api", name="short", trace_id=number.to_bytes(16, "big"), number=1.0)
         await FeedbackStore(store).keep(PROJECT, [entry], NOW)
         await tally_all(store, PostgresTallyQueue(store))
-        await FeedbackStore(store).set_better(PROJECT, "short", "lower")
+        await FeedbackStore(store).set_better(PROJECT, "short", "lower", "ada")
     assert await cells(store) == [
         ("rated_high", "rated:desk › short", 1, 1),
         ("rated_low", "rated:desk › short", 1, 0),

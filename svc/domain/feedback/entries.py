@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, Literal, cast, get_args
@@ -32,6 +32,9 @@ Better = Literal["higher", "lower"]
 #: Names of feedback that a project may have.
 MOST_NAMES: Final = 200
 NAME_CHARS: Final = 100
+#: Categories of a name whose shares detectors watch, the first ones that it has: each costs every call site a
+#: baseline.
+WATCHED_CATEGORIES: Final = 6
 CATEGORY_CHARS: Final = 200
 TEXT_CHARS: Final = 10_000
 #: Entries of one span that are kept.
@@ -102,13 +105,18 @@ class Feedback:
 class Rating:
     """A number that a trace or a span of it was given under a name, as detectors count it. `graded` says that
     the numbers of the name are more than 0 and 1, `better` which end is the good one.
+
+    Of a name without numbers it is a category, beside those of the name that are `watched` and `bad`.
     """
 
     name: str
     span_id: bytes | None
-    number: float
+    number: float | None
     better: Better
     graded: bool
+    category: str | None = None
+    watched: Sequence[str] = ()
+    bad: Collection[str] = ()
 
 
 def checked(

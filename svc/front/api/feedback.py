@@ -12,6 +12,7 @@ import msgspec
 
 from protocol.refusals import BAD_REQUEST, NO_SUCH_FEEDBACK, Refusal
 from protocol.rest.feedback import (
+    BadCategoriesBody,
     BetterBody,
     FeedbackEntry,
     FeedbackGone,
@@ -88,6 +89,8 @@ async def get_names(call: Call[None]) -> FeedbackNames:
                 better=sums.better,
                 is_set=sums.is_set,
                 categories=dict(sums.categories),
+                watched=list(sums.watched),
+                bad=list(sums.bad),
             )
             for sums in names
         ]
@@ -113,14 +116,23 @@ async def delete_feedback(call: Call[None]) -> FeedbackGone | Refusal:
     if source is None:
         return NO_SUCH_FEEDBACK
     store = FeedbackStore(call.means.database)
-    gone = await store.drop(call.project.id, source, call.path["feedbackId"])
+    gone = await store.drop(call.project.id, source, call.path["feedbackId"], call.caller.label)
     return FeedbackGone() if gone else NO_SUCH_FEEDBACK
 
 
 async def put_better(call: Call[BetterBody]) -> BetterBody | Refusal:
     """Say which end of a name's numbers is the good one."""
     store = FeedbackStore(call.means.database)
-    known = await store.set_better(call.project.id, call.path["name"], call.body.better)
+    known = await store.set_better(call.project.id, call.path["name"], call.body.better, call.caller.label)
+    return call.body if known else NO_SUCH_FEEDBACK
+
+
+async def put_bad(call: Call[BadCategoriesBody]) -> BadCategoriesBody | Refusal:
+    """Say which categories of a name are bad, in the place of those that were."""
+    store = FeedbackStore(call.means.database)
+    known = await store.set_bad(
+        call.project.id, call.path["name"], sorted(set(call.body.categories)), call.caller.label
+    )
     return call.body if known else NO_SUCH_FEEDBACK
 
 
@@ -139,6 +151,10 @@ ROUTES: Final = (
     Route(
         "PUT", _FEEDBACK + "/names/{name}", "ORG_MANAGE", put_better, BetterBody, body=BetterBody,
         refusals=(NO_SUCH_FEEDBACK,),
+    ),
+    Route(
+        "PUT", _FEEDBACK + "/names/{name}/bad", "ORG_MANAGE", put_bad, BadCategoriesBody,
+        body=BadCategoriesBody, refusals=(NO_SUCH_FEEDBACK,),
     ),
     Route(
         "DELETE", _FEEDBACK + "/{source}/{feedbackId}", "ORG_MANAGE", delete_feedback, FeedbackGone,

@@ -88,6 +88,9 @@ Action = Literal[
     "set.note",
     "set.remove",
     "set.delete",
+    "feedback.remove",
+    "feedback.better",
+    "feedback.bad",
 ]
 
 

@@ -1,6 +1,6 @@
 """What each name of feedback says over a range, from sums by hour and by day.
 
-Reads `feedback_sum`, and of `feedback_change` what is not in there yet (`svc.store.aggregates.feedback_sums`).
+Reads `feedback_sum`, and of `feedback_change` what is not in there yet: `svc.store.aggregates.feedback_sums`.
 Called by pages and REST. Bounded: a question reads one row for each name, category and day, and those of two
 days by hour, however many entries there are.
 """
@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 
 from svc.domain.calendar import after, day_of, hour_of
-from svc.domain.feedback.entries import MOST_NAMES, Better, guessed_better
+from svc.domain.feedback.entries import MOST_NAMES, WATCHED_CATEGORIES, Better, guessed_better
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Categories of one name that an answer tells apart, the commonest.
@@ -51,7 +51,8 @@ with given as materialized (
     select name, category, sum(entries)::bigint as entries, sum(numbers)::bigint as numbers,
         sum(total) as total, sum(squares) as squares from ({_ROWS}) given_rows group by 1, 2
 )
-select n.name, n.low, n.high, n.better, coalesce(s.entries, 0) as entries, coalesce(s.numbers, 0) as numbers,
+select n.name, n.low, n.high, n.better, n.categories[:{WATCHED_CATEGORIES}] as watched, n.bad,
+    coalesce(s.entries, 0) as entries, coalesce(s.numbers, 0) as numbers,
     s.total / nullif(s.numbers, 0) as mean,
     case when s.numbers > 1
         then sqrt(greatest(s.squares - s.total ^ 2 / s.numbers, 0) / (s.numbers - 1)) end as spread,
@@ -98,6 +99,9 @@ class NameSums:
     better: Better
     is_set: bool
     categories: Mapping[str, int]
+    #: Of a name without numbers the categories that detectors watch, and those that are bad.
+    watched: Sequence[str]
+    bad: Sequence[str]
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -133,6 +137,8 @@ class FeedbackSums:
                 better=row["better"] or guessed_better(row["name"]),
                 is_set=row["better"] is not None,
                 categories=dict(zip(row["categories"] or (), row["counts"] or (), strict=True)),
+                watched=row["watched"] if row["low"] is None else (),
+                bad=row["bad"],
             )
             for row in rows
         ]

@@ -10,18 +10,22 @@ Ordering: names are written before entries and both in one order, so that two wr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, Literal
 
 import attrs
 
-from svc.domain.feedback.entries import MOST_NAMES, PREFIX, Better, Feedback, FeedbackSource
-from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.domain.feedback.entries import MOST_NAMES, PREFIX, WATCHED_CATEGORIES, Better, Feedback, FeedbackSource
+from svc.store.accounts.audit import Action, record
+from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import erased_among, hold
 
 #: A name's row is touched for its time alone so seldom, for all who give feedback meet in it.
 _NAME_SEEN: Final = "interval '1 minute'"
+
+#: Traces of a name that are counted anew where it gets another category to watch, the newest.
+MOST_COUNTED_ANEW: Final = 10_000
 
 #: Categories of a name that are told apart in sums, the first ones that it has. What was summed as one of
 #: many must be taken away as that, so a category joins them at once or never. Migration 330 names the number.
@@ -95,6 +99,16 @@ insert into feedback_refused as r (project_id, entries, last_at) values ($1, $2,
 on conflict (project_id) do update set entries = r.entries + excluded.entries, last_at = excluded.last_at
 """
 
+# The newest traces that were given these names and settled already.
+_NAMES_AGAIN: Final = """
+insert into fold_due (project_id, trace_id, rated)
+select $1, t.trace_id, true from (
+    select distinct f.trace_id from unnest($2::text[]) as each (name) cross join lateral (
+        select trace_id from feedback where project_id = $1 and name = each.name and trace_id is not null
+        order by judged_at desc limit $3) f
+) f join trace t on t.project_id = $1 and t.trace_id = f.trace_id and t.next_at is null
+"""
+
 # Those that settled already; one that has not is counted with its ratings when it does.
 _AGAIN: Final = """
 insert into fold_due (project_id, trace_id, rated)
@@ -118,11 +132,15 @@ async def write_feedback(
     kept = [entry for _, entry in sorted(newest.items()) if entry.name not in without_room]
     if kept:
         await _write_entries(connection, project_id, kept, now)
-        rated = {entry.trace_id for entry in kept if entry.trace_id and entry.number is not None}
+        rated = {entry.trace_id for entry in kept if entry.trace_id and _is_rating(entry)}
         await _count_again(connection, project_id, rated)
     if without_room:
         await connection.execute(_REFUSED, project_id, len(newest) - len(kept), now)
     return without_room
+
+
+def _is_rating(entry: Feedback) -> bool:
+    return entry.number is not None or entry.category is not None
 
 
 _Entries = dict[tuple[FeedbackSource, str], Feedback]
@@ -155,14 +173,29 @@ async def _write_names(
     graded = [any(number not in (0, 1) for number in numbers[name]) for name in names]
     pairs = sorted({(entry.name, entry.category) for entry in entries if entry.category is not None})
     categories = [name for name, _ in pairs], [category for _, category in pairs]
+    before = await _watched(connection, project_id, categories[0])
     await connection.execute(_NAMES, project_id, names, lows, highs, now, graded, *categories)
-    # Those of the names that are there now.
+    after = await _watched(connection, project_id, names)
+    # What is watched from now on has a past in which it did not occur.
+    again = [name for name, watched in before.items() if 0 < len(watched) < len(after[name])]
+    if again:
+        await connection.execute(_NAMES_AGAIN, project_id, again, MOST_COUNTED_ANEW)
+    return frozenset(names) - after.keys()
+
+
+async def _watched(
+    connection: Connection, project_id: int, names: Collection[str]
+) -> dict[str, Sequence[str]]:
+    """The categories that detectors watch, of those of the names that are there; none of one with numbers."""
+    if not names:
+        return {}
     rows = await connection.fetch(
-        "select name from feedback_name where project_id = $1 and name = any($2::text[])",
+        f"select name, case when low is null then categories[:{WATCHED_CATEGORIES}] else '{{}}' end"
+        " as watched from feedback_name where project_id = $1 and name = any($2::text[])",
         project_id,
         names,
     )
-    return frozenset(names) - {row["name"] for row in rows}
+    return {row["name"]: row["watched"] for row in rows}
 
 
 async def _write_entries(
@@ -217,14 +250,15 @@ class FeedbackStore:
             lambda connection: write_feedback(connection, project_id, entries, now)
         )
 
-    async def drop(self, project_id: int, source: FeedbackSource, id_: str) -> bool:
+    async def drop(self, project_id: int, source: FeedbackSource, id_: str, actor: str) -> bool:
         """Take one entry away. Whether it was there."""
 
         async def work(connection: Connection) -> bool:
             # The entry.
             row = await connection.fetchrow(
                 "delete from feedback where project_id = $1 and source = $2 and id = $3"
-                " returning firing_id, trace_id, number",
+                " returning firing_id, name, trace_id, trace_id is not null"
+                " and (number is not null or category is not null) as is_rating",
                 project_id,
                 source,
                 id_,
@@ -235,21 +269,60 @@ class FeedbackStore:
                     project_id,
                     row["firing_id"],
                 )
-                if row["trace_id"] is not None and row["number"] is not None:
+                if row["is_rating"]:
                     await _count_again(connection, project_id, [row["trace_id"]])
+                # An entry that is given is no row of the audit: it says by itself who gave it and when.
+                details = {"name": row["name"], "source": source}
+                await _audit(connection, "feedback.remove", project_id, ("feedback", id_), actor, details)
             return row is not None
 
         return await self.database.run(work)
 
-    async def set_better(self, project_id: int, name: str, better: Better | None) -> bool:
+    async def set_better(self, project_id: int, name: str, better: Better | None, actor: str) -> bool:
         """Say which end of a name's numbers is the good one; None leaves that to the name. Whether there is
         such a name.
         """
-        rows = await self.database.fetch(
-            "update feedback_name set better = $3 where project_id = $1 and name = $2 returning name",
-            project_id,
-            name,
-            better,
-            timeout_s=READ_TIMEOUT_S,
-        )
-        return bool(rows)
+
+        async def work(connection: Connection) -> bool:
+            if not await _set(connection, project_id, name, "better", better):
+                return False
+            subject = ("feedback_name", name)
+            await _audit(connection, "feedback.better", project_id, subject, actor, {"better": better})
+            return True
+
+        return await self.database.run(work)
+
+    async def set_bad(self, project_id: int, name: str, categories: Sequence[str], actor: str) -> bool:
+        """Say which categories of a name are bad, and have its newest traces counted anew by that. Whether
+        there is such a name.
+        """
+
+        async def work(connection: Connection) -> bool:
+            if not await _set(connection, project_id, name, "bad", list(categories)):
+                return False
+            await connection.execute(_NAMES_AGAIN, project_id, [name], MOST_COUNTED_ANEW)
+            details = {"categories": list(categories)}
+            await _audit(connection, "feedback.bad", project_id, ("feedback_name", name), actor, details)
+            return True
+
+        return await self.database.run(work)
+
+
+async def _set(
+    connection: Connection, project_id: int, name: str, column: Literal["better", "bad"], value: Any
+) -> bool:
+    status: str = await connection.execute(
+        f"update feedback_name set {column} = $3 where project_id = $1 and name = $2", project_id, name, value
+    )
+    return status.rpartition(" ")[2] != "0"
+
+
+async def _audit(
+    connection: Connection,
+    action: Action,
+    project_id: int,
+    subject: tuple[str, str],
+    actor: str,
+    details: Mapping[str, Any],
+) -> None:
+    await record(connection, action, actor=actor, project_id=project_id, subject=subject, details=details)

@@ -18,6 +18,7 @@ from svc.domain.detect.engine.histogram import Histogram
 from svc.domain.detect.engine.slots import SLOT_S, SLOTS_PER_DAY, SLOTS_PER_HOUR, slot_at, slot_start_s
 from svc.domain.feedback.rating_detectors import RATES
 from svc.domain.quantities import WRITERS, unit_of
+from svc.domain.feedback.rating_detectors import RATES, SHARES
 from svc.store.detection.counting.charts import ChartStep, drawn_unit
 
 HEIGHT: Final = 120
@@ -139,7 +140,7 @@ def chart(
     ]
     low, high = band[0] or onset, band[1] or onset
     return Chart(
-        "share of ratings that are bad" if measure in RATES.values() else _label(unit, metric),
+        _label(measure, unit, metric),
         write,
         frame,
         bars,
@@ -155,7 +156,11 @@ def chart(
     )
 
 
-def _label(unit: str, metric: str | None) -> str:
+def _label(measure: str, unit: str, metric: str | None) -> str:
+    if measure in RATES.values():
+        return "share of ratings that are bad"
+    if measure in SHARES:
+        return "share of ratings in this category"
     match unit:
         case "share":
             return "share of traces that failed" + ("" if unit_of(metric) == "share" else ", in whatever way")

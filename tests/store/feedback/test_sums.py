@@ -13,6 +13,7 @@ import trio
 
 from svc.domain.calendar import day_of, hour_of
 from svc.domain.feedback.entries import Feedback, checked
+from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.feedback_sums import fold_feedback
 from svc.store.feedback.sums import MOST_CATEGORIES, FeedbackSums
 from svc.store.feedback.writing import KEPT_CATEGORIES, FeedbackStore
@@ -74,6 +75,7 @@ async def agree_by_day(store: Database) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_sum_is_what_is_there_at_every_moment(store: Database, seed: int) -> None:
+    await ProjectStore(store).make_default()
     dice = random.Random(seed)
     feedback = FeedbackStore(store)
 
@@ -89,7 +91,7 @@ async def test_a_sum_is_what_is_there_at_every_moment(store: Database, seed: int
                 await feedback.keep(PROJECT, [judged(dice) for _ in range(dice.randrange(1, 8))], NOW)
                 await feedback.keep(2, [judged(dice)], NOW)
             case "drop":
-                await feedback.drop(PROJECT, "api", str(dice.randrange(40)))
+                await feedback.drop(PROJECT, "api", str(dice.randrange(40)), "ada")
             case "go":
                 await store.run(lambda connection, trace_id=trace_id: go(connection, trace_id))  # type: ignore[misc]
             case "fail":
@@ -125,6 +127,8 @@ async def test_folding_leaves_one_row_each_and_none_of_what_is_gone(store: Datab
 
 
 async def test_categories_beyond_the_bound_are_summed_as_one(store: Database) -> None:
+    await ProjectStore(store).make_default()
+
     def said(number: int) -> Feedback:
         trace_id = (1).to_bytes(16, "big")
         return checked(
@@ -147,7 +151,7 @@ async def test_categories_beyond_the_bound_are_summed_as_one(store: Database) ->
     rows = await fetch(store, "select entries from feedback_sum where category = ' ' and grain = 'day'")
     assert [row["entries"] for row in rows] == [30]
     for number in range(len(many)):
-        assert await feedback.drop(PROJECT, "api", str(number))
+        assert await feedback.drop(PROJECT, "api", str(number), "ada")
     await fold_feedback(store)
     assert not await fetch(store, "select from feedback_sum")
 

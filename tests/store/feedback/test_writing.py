@@ -10,6 +10,7 @@ import trio
 from svc.domain.feedback import entries as feedback
 from svc.domain.feedback.entries import Feedback, checked
 from svc.domain.retention.terms import Terms
+from svc.store.accounts.audit import AuditStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.feedback.reads import FeedbackReads
 from svc.store.feedback.sums import FeedbackSums
@@ -59,11 +60,15 @@ async def test_an_id_of_one_source_is_not_one_of_another(store: Database) -> Non
 
 
 async def test_what_is_dropped_is_gone_with_its_firing(store: Database) -> None:
+    await ProjectStore(store).make_default()
     await keep(store, entry(id="7"))
-    assert not await FeedbackStore(store).drop(PROJECT, "page", "7")
-    assert await FeedbackStore(store).drop(PROJECT, "api", "7")
+    assert not await FeedbackStore(store).drop(PROJECT, "page", "7", "ada")
+    assert await FeedbackStore(store).drop(PROJECT, "api", "7", "ada")
     assert await firings(store) == []
-    assert not await FeedbackStore(store).drop(PROJECT, "api", "7")
+    assert not await FeedbackStore(store).drop(PROJECT, "api", "7", "ada")
+    [row] = await AuditStore(store).page(project_id=PROJECT)
+    assert (row.action, row.actor, row.subject_id) == ("feedback.remove", "ada", "7")
+    assert row.details == {"name": "helpful", "source": "api"}
 
 
 async def test_a_project_has_so_many_names_and_keeps_what_has_one(store: Database) -> None:
@@ -97,11 +102,22 @@ async def test_a_name_tells_its_mean_its_interval_and_its_categories(store: Data
 
 
 async def test_which_end_is_good_is_as_somebody_set_it(store: Database) -> None:
-    await keep(store, entry(name="toxicity"))
-    assert await FeedbackStore(store).set_better(PROJECT, "toxicity", "higher")
-    (sums,) = await FeedbackSums(store).names(PROJECT)
-    assert (sums.better, sums.is_set) == ("higher", True)
-    assert not await FeedbackStore(store).set_better(PROJECT, "nobody", "higher")
+    await ProjectStore(store).make_default()
+    await keep(store, entry(name="toxicity"), entry(name="tone", number=None, category="rude"))
+    assert await FeedbackStore(store).set_better(PROJECT, "toxicity", "higher", "ada")
+    assert await FeedbackStore(store).set_bad(PROJECT, "tone", ["rude"], "bob")
+    tone, toxicity = await FeedbackSums(store).names(PROJECT)
+    assert (toxicity.better, toxicity.is_set, toxicity.watched) == ("higher", True, ())
+    assert (tone.watched, tone.bad) == (["rude"], ["rude"])
+    changes = [
+        (row.action, row.actor, row.details) for row in await AuditStore(store).page(project_id=PROJECT)
+    ]
+    assert changes == [
+        ("feedback.bad", "bob", {"categories": ["rude"]}),
+        ("feedback.better", "ada", {"better": "higher"}),
+    ]
+    assert not await FeedbackStore(store).set_bad(PROJECT, "nobody", [], "ada")
+    assert not await FeedbackStore(store).set_better(PROJECT, "nobody", "higher", "ada")
 
 
 async def test_pages_of_entries_hold_each_once(store: Database) -> None:

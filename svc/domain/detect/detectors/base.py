@@ -57,6 +57,8 @@ MeasureName = Literal[
     "rated_high",
     "score_high_good",
     "score_low_good",
+    "category_share",
+    "category_bad",
 ]
 
 
@@ -101,6 +103,8 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
     "rated_high": Measure(),
     "score_high_good": Measure(unit=UNIT_SCORE),
     "score_low_good": Measure(unit=UNIT_SCORE),
+    "category_share": Measure(),
+    "category_bad": Measure(),
 }
 
 #: A call site of the subject's own, one of the agents that share it, a tool, and a call site under a name of

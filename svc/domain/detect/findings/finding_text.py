@@ -6,7 +6,7 @@ Pure; a text never holds what a user wrote but names of tools and call sites.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -90,6 +90,7 @@ _FROM_THE_START: Final[Mapping[str, str]] = {
 }
 #: Of a measure of what answers are given: the short name in keys, and whether its failures are low numbers.
 _RATED: Final[Mapping[str, tuple[str, bool]]] = {"rated_low": ("rated", True), "rated_high": ("rated", False)}
+_SHARES: Final = ("category_share", "category_bad")
 _SCORES: Final = ("score_high_good", "score_low_good")
 #: How a size is reported: the words for more and less, and what is measured.
 _SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -132,8 +133,15 @@ def subject_of(bucket: Watched) -> tuple[str, str]:
 
 
 def is_harmful(measure: str, direction: str) -> bool:
-    """Whether a change in this direction does harm: of most measures a rise, of scores it depends."""
+    """Whether a change in this direction does harm: of most measures a rise, of ratings it depends."""
+    if measure == "category_share":
+        return False
     return direction == ("down" if measure == "score_high_good" else "up")
+
+
+def is_told(measure: str, direction: str) -> bool:
+    """Whether a change in this direction is told at all: where one category falls, another one rises."""
+    return measure != "category_share" or direction == "up"
 
 
 def instant(slot: int) -> datetime:
@@ -147,7 +155,7 @@ def key_of(bucket: Watched, direction: str) -> str:
     if bucket.measure in _SIZES:
         rise, fall, _ = _SIZES[bucket.measure]
         return f"{bucket.reference}:{rise if direction == 'up' else fall}"
-    if bucket.measure in _RATED:
+    if bucket.measure in _RATED or bucket.measure in _SHARES:
         return f"{bucket.reference}:{direction}"
     short = _RATES[bucket.measure][0]
     if short == "tool_error_rate":
@@ -159,6 +167,8 @@ def told(detector: str, bucket: Watched, change: Change, reach: float) -> Told:
     """A change in words, where it touches the share `reach` of the project's traces."""
     if bucket.measure in _RATED:
         tell = _rated
+    elif bucket.measure in _SHARES:
+        tell = _share
     elif bucket.measure in _SCORES:
         tell = _score
     else:
@@ -228,11 +238,33 @@ def _rate(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
 def _rated(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
     """A share of ratings, told as what was rated: helpful from 0.81 to 0.62."""
     is_low = _RATED[bucket.measure][1]
-    name, new, old = rating_of(bucket.subject), change.now, change.was
+    about = f"Ratings `{rating_of(bucket.subject)}` of `{subject_of(bucket)[1]}`"
+    moves = "fell" if (change.direction == "up") == is_low else "rose"
+
+    def title(old: Proportion, new: Proportion) -> str:
+        return f"{about} {moves} from {_mean(old, is_low)} to {_mean(new, is_low)}"
+
+    return _rating_change(change, reach, "are bad", title)
+
+
+def _share(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
+    """The share of a category: “rude” from 2 % to 11 %."""
+    name, _, category = (rating_of(bucket.subject) or "").partition("=")
+    moves = "rose" if change.direction == "up" else "fell"
+
+    def title(old: Proportion, new: Proportion) -> str:
+        about = f"Feedback `{name}` of `{subject_of(bucket)[1]}`"
+        return f"{about}: “{category}” {moves} from {percent(old.rate)} to {percent(new.rate)}"
+
+    return _rating_change(change, reach, f"are “{category}”", title)
+
+
+def _rating_change(
+    change: Change, reach: float, verdict: str, title: Callable[[Proportion, Proportion], str]
+) -> tuple[Any, ...]:
+    new, old = change.now, change.was
     if new is None or old is None:
         raise ValueError("ratings change from what they were")
-    about = f"Ratings `{name}` of `{subject_of(bucket)[1]}`"
-    bad = count(new.failures), counted(new.units, "rated trace")
     figures: dict[str, Any] = {
         "current": {"value": new.rate, "interval": list(new.interval), "units": new.units,
                     "failures": new.failures},
@@ -240,14 +272,12 @@ def _rated(bucket: Watched, change: Change, reach: float) -> tuple[Any, ...]:
     figures["reference_value"] = {
         "value": old.rate, "interval": list(old.interval), "units": old.units, "failures": old.failures,
     }  # fmt: skip
-    moves = "fell" if (change.direction == "up") == is_low else "rose"
-    title = f"{about} {moves} from {_mean(old, is_low)} to {_mean(new, is_low)}"
     basis = (
-        f"{bad[0]} of {bad[1]} {_since(change)} are bad against {count(old.failures)} of {count(old.units)} "
-        f"{_past(change)}; {rarity(change.chance_days)}."
+        f"{count(new.failures)} of {counted(new.units, 'rated trace')} {_since(change)} {verdict} against "
+        f"{count(old.failures)} of {count(old.units)} {_past(change)}; {rarity(change.chance_days)}."
     )
     worth = severity.of_rate(old.rate, new.rate, reach)
-    return title, basis, worth, "rate", new.rate, old.rate, figures
+    return title(old, new), basis, worth, "rate", new.rate, old.rate, figures
 
 
 def _mean(share: Proportion, is_low: bool) -> str:

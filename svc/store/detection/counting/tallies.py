@@ -22,7 +22,7 @@ from svc.domain.detect.detectors.base import OTHER, MeasureName, Observation
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.slots import SLOTS_PER_HOUR
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
-from svc.domain.feedback.rating_detectors import RATES, SIZES
+from svc.domain.feedback.rating_detectors import RATES, SHARES, SIZES
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 BUCKETS: Final = 20_000
@@ -85,7 +85,7 @@ set from_slot = least(due.from_slot, excluded.from_slot),
 """
 
 #: Measures of what was thought of answers.
-RATED_MEASURES: Final[Sequence[MeasureName]] = (*RATES.values(), *SIZES.values())
+RATED_MEASURES: Final[Sequence[MeasureName]] = (*RATES.values(), *SIZES.values(), *SHARES)
 _RATED: Final = """
 select coalesce(array_agg(id), '{}') from tally_bucket
 where project_id = $1 and id = any($2::bigint[]) and measure = any($3::text[])
