@@ -5,8 +5,8 @@ direction (`STAGES` in tests/house.py), and all of them `shell`.
 
 To add a page:
 
-1. A file in its room: `async def name(visit: Visit) -> Html | Go | Sent | Refusal`, which reads by store
-   functions (never over HTTP) and returns the template with its context; and its lines in the file's
+1. A file in its room: `async def name(visit: Visit) -> Html | Go | Sent | Download | Refusal`, which reads by
+   store functions (never over HTTP) and returns the template with its context; and its lines in the file's
    `PAGES`: `PageRoute("GET", PROJECT + "/things", "ORG_VIEW", things)`. A form is a line with "POST" and
    `form=` its class; its answer is a `Go` (303) or the page again with what was wrong.
 2. The file is added to `PAGES` in the room's `__init__`.

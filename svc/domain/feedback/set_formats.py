@@ -7,7 +7,7 @@ of Phoenix's `POST /v1/datasets/upload`, as documented in November 2026.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -22,18 +22,18 @@ Line = Mapping[str, Any]
 
 @attrs.frozen
 class SetFormat:
-    """A format: its words for people, the values of one line, and how those of all lines make up a file."""
+    """A format: its words for people, and the values of one line."""
 
     name: SetFormatName
     label: str
     suffix: str
     values: Callable[[str, Line], tuple[Any, ...]]
-    #: The items of the whole set, encoded, by its name.
-    items: Callable[[str, Sequence[tuple[bytes, ...]]], list[bytes]]
+    #: What the values of a line are called where the whole set is one document, an array of each.
+    columns: tuple[str, ...] = ()
 
-    def encoded(self, set_name: str, line: Line) -> tuple[bytes, ...]:
-        """The values of a line as JSON."""
-        return tuple(_encode(value) for value in self.values(set_name, line))
+    def encoded(self, set_name: str, line: Line, index: int) -> bytes:
+        """One of the values of a line as JSON."""
+        return _encode(self.values(set_name, line)[index])
 
 
 def _encode(value: Any) -> bytes:
@@ -67,19 +67,6 @@ def _langfuse(set_name: str, line: Line) -> tuple[Any, ...]:
 def _phoenix(_set_name: str, line: Line) -> tuple[Any, ...]:
     metadata = {**line["metadata"], "note": line["note"], "feedback": line["feedback"]}
     return _object(line["input"], "input"), _object(line["output"], "output"), metadata, metadata["span_id"]
-
-
-def _one_each(_set_name: str, values: Sequence[tuple[bytes, ...]]) -> list[bytes]:
-    return [value for (value,) in values]
-
-
-def _upload(set_name: str, values: Sequence[tuple[bytes, ...]]) -> list[bytes]:
-    columns = ("inputs", "outputs", "metadata", "span_ids")
-    arrays = [
-        b'"%s":[%s]' % (name.encode(), b",".join(row[index] for row in values))
-        for index, name in enumerate(columns)
-    ]
-    return [b'{"action":"create","name":%s,%s}' % (_encode(set_name), b",".join(arrays))]
 
 
 def _messages(value: Any) -> list[dict[str, str]]:
@@ -124,9 +111,11 @@ def _object(value: Any, name: str) -> dict[str, Any]:
 FORMATS: Final[dict[SetFormatName, SetFormat]] = {
     made.name: made
     for made in (
-        SetFormat("lines", "JSON lines, with everything", "jsonl", _whole, _one_each),
-        SetFormat("openai_evals", "OpenAI evals", "jsonl", _openai, _one_each),
-        SetFormat("langfuse", "Langfuse dataset items", "jsonl", _langfuse, _one_each),
-        SetFormat("phoenix", "Phoenix dataset", "json", _phoenix, _upload),
+        SetFormat("lines", "JSON lines, with everything", "jsonl", _whole),
+        SetFormat("openai_evals", "OpenAI evals", "jsonl", _openai),
+        SetFormat("langfuse", "Langfuse dataset items", "jsonl", _langfuse),
+        SetFormat(
+            "phoenix", "Phoenix dataset", "json", _phoenix, ("inputs", "outputs", "metadata", "span_ids")
+        ),
     )
 }

@@ -1,7 +1,8 @@
 """`{p}/sets/{set}/export`: a set in the format of an evaluation tool.
 
 What each entry was given and answered, the note on it, and what was thought of it. Entries are read in
-batches and encoded one by one. Bounded: `EXPORT_TIMEOUT_S`, `EXPORT_BYTES`, and `LINE_BYTES` of payload each.
+batches and encoded one by one while the answer is sent, so that a batch is all that memory holds. Bounded by
+`BATCH`, `LINE_BYTES` of payload each and `EXPORT_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from protocol.refusals import BAD_REQUEST, NO_SUCH_SET, Refusal
+from protocol.refusals import BAD_REQUEST, NO_SUCH_SET
 from protocol.rest.query import timestamp
 from protocol.rest.sets import SetExported, SetExportQuery
 from svc.domain.feedback.set_formats import FORMATS, SetFormat
@@ -24,57 +25,83 @@ from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.sets import SetEntry, SetStore, TraceSet
 from svc.store.reads.spans import SpanReads
 
-#: Payload that is read for one line, how long all of it may take, and how large the file may be.
+#: Payload that is read for one line, and how long sending all of it may take.
 LINE_BYTES: Final = 256 * 1024
-EXPORT_TIMEOUT_S: Final = 60.0
-EXPORT_BYTES: Final = 64 * 1024 * 1024
+EXPORT_TIMEOUT_S: Final = 900.0
 #: Entries that are read at once.
-BATCH: Final = 50
-_TOO_LARGE: Final = BAD_REQUEST.saying("this set is too large for one file: split it into smaller ones")
+BATCH: Final = 25
+#: What is sent at once.
+PIECE_BYTES: Final = 64 * 1024
 
 
 @attrs.frozen
 class SetExport:
-    """A set in a format; `items` are JSON, one for each entry or, of Phoenix, one for all."""
+    """A set in a format. What was there when it began is exported; what is gone since has nothing to say."""
 
+    call: Call[Any]
     set: TraceSet
+    entries: Sequence[SetEntry] = attrs.field(repr=False)
     format: SetFormat
-    items: Sequence[bytes] = attrs.field(repr=False)
+
+    async def file(self) -> AsyncIterator[bytes]:
+        """The pieces of a file: lines, or one document."""
+        end = b"\n" if self.entries or self.format.columns else b""
+        async for piece in _gathered(self._pieces(b"\n"), b"", end):
+            yield piece
+
+    async def envelope(self) -> AsyncIterator[bytes]:
+        """The pieces of an answer of the API: the envelope of contract §1 around the items."""
+        start = b'{"ok":true,"data":{"format":%s,"items":[' % msgspec.json.encode(self.format.name)
+        async for piece in _gathered(self._pieces(b","), start, b"]}}"):
+            yield piece
+
+    async def _pieces(self, between: bytes) -> AsyncIterator[bytes]:
+        """An item for each entry with `between` them, or one item for all, which is read once a column."""
+        if not self.format.columns:
+            async for piece in self._values(0, between):
+                yield piece
+            return
+        yield b'{"action":"create","name":%s' % msgspec.json.encode(self.set.name)
+        for index, column in enumerate(self.format.columns):
+            yield b',"%s":[' % column.encode()
+            async for piece in self._values(index, b","):
+                yield piece
+            yield b"]"
+        yield b"}"
+
+    async def _values(self, index: int, between: bytes) -> AsyncIterator[bytes]:
+        for first in range(0, len(self.entries), BATCH):
+            lines = await _lines(self.call, self.set, self.entries[first : first + BATCH])
+            for number, line in enumerate(lines, first):
+                value = self.format.encoded(self.set.name, line, index)
+                yield between + value if number else value
+                await trio.lowlevel.checkpoint()
 
 
-async def export_of(call: Call[Any], format_: SetFormat) -> SetExport | Refusal:
+async def _gathered(pieces: AsyncIterator[bytes], start: bytes, end: bytes) -> AsyncIterator[bytes]:
+    """Pieces between a start and an end, small ones together: each that is sent costs a frame."""
+    waiting, size = [start], 0
+    async for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= PIECE_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join((*waiting, end))
+
+
+async def export_of(call: Call[Any], format_: SetFormat) -> SetExport:
     """The set that the path names. Raises `Refused` where there is none."""
     trace_set = await set_of(call)
     entries = await SetStore(call.means.database).entries(call.project.id, trace_set.id)
-    present = [entry for entry in entries if entry.is_there]
-    values: list[tuple[bytes, ...]] = []
-    size = 0
-    with trio.move_on_after(EXPORT_TIMEOUT_S) as scope:
-        for first in range(0, len(present), BATCH):
-            for line in await _lines(call, trace_set, present[first : first + BATCH]):
-                values.append(format_.encoded(trace_set.name, line))
-                size += sum(map(len, values[-1]))
-                await trio.lowlevel.checkpoint()
-            if size > EXPORT_BYTES:
-                return _TOO_LARGE
-    if scope.cancelled_caught:
-        return _TOO_LARGE
-    return SetExport(trace_set, format_, format_.items(trace_set.name, values))
+    return SetExport(call, trace_set, [entry for entry in entries if entry.is_there], format_)
 
 
-async def get_export(call: Call[None]) -> ApiStream | Refusal:
+async def get_export(call: Call[None]) -> ApiStream:
     """The set in a format of evaluation tools: one item for each entry, or the body of one upload."""
     query: SetExportQuery = call.query
     export = await export_of(call, FORMATS[query.format])
-    return export if isinstance(export, Refusal) else ApiStream(_pieces(export), EXPORT_TIMEOUT_S)
-
-
-async def _pieces(export: SetExport) -> AsyncIterator[bytes]:
-    """The envelope of contract §1 around the items, item by item."""
-    yield b'{"ok":true,"data":{"format":%s,"items":[' % msgspec.json.encode(export.format.name)
-    for number, item in enumerate(export.items):
-        yield b"," + item if number else item
-    yield b"]}}"
+    return ApiStream(export.envelope(), EXPORT_TIMEOUT_S)
 
 
 async def _lines(call: Call[Any], trace_set: TraceSet, entries: Sequence[SetEntry]) -> list[dict[str, Any]]:

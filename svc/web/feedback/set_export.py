@@ -8,11 +8,11 @@ import attrs
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from svc.domain.feedback.set_formats import FORMATS
-from svc.front.api.set_export import export_of
-from svc.web.shell.page import PROJECT, PageRoute, Sent, Visit
+from svc.front.api.set_export import EXPORT_TIMEOUT_S, export_of
+from svc.web.shell.page import PROJECT, Download, PageRoute, Visit
 
 
-async def export(visit: Visit) -> Sent | Refusal:
+async def export(visit: Visit) -> Download | Refusal:
     """The file. Raises `Refused`."""
     format_ = next(
         (known for known in FORMATS.values() if known.name == visit.query.get("format", "lines")), None
@@ -21,11 +21,7 @@ async def export(visit: Visit) -> Sent | Refusal:
         return BAD_REQUEST.saying(f"format is one of {', '.join(FORMATS)}")
     set_id = visit.call.path["setId"]
     exported = await export_of(attrs.evolve(visit.call, path={**visit.call.path, "set": set_id}), format_)
-    if isinstance(exported, Refusal):
-        return exported
-    content_type = "application/x-ndjson" if format_.suffix == "jsonl" else "application/json"
-    file_name = f"set-{exported.set.id}.{format_.suffix}"
-    return Sent(b"\n".join((*exported.items, b"")), content_type, file_name=file_name)
+    return Download(exported.file(), f"set-{exported.set.id}.{format_.suffix}", EXPORT_TIMEOUT_S)
 
 
 PAGES: Final = (PageRoute("GET", PROJECT + "/sets/{setId}/export", "ORG_VIEW", export),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 import attrs
@@ -139,6 +139,15 @@ class Sent:
     file_name: str | None = None
     secret: bool = False
     etag: str | None = None
+
+
+@attrs.frozen
+class Download:
+    """A file that is sent piece by piece, within so many seconds. It is text and is never opened here."""
+
+    pieces: AsyncIterator[bytes] = attrs.field(repr=False)
+    file_name: str
+    timeout_s: float
 
 
 Handler = Callable[[Visit], Awaitable[Any]]

@@ -25,7 +25,7 @@ from quart import Response
 from svc.web.shell import words
 from svc.web.shell.assets import Assets
 from svc.web.shell.filters import Token
-from svc.web.shell.page import Go, Html, Sent
+from svc.web.shell.page import Download, Go, Html, Sent
 
 ROOMS: Final = Path(__file__).parent.parent
 
@@ -169,6 +169,14 @@ class Renderer:
         )
         if answer.file_name is not None:
             response.headers["content-disposition"] = f"attachment; filename={json.dumps(answer.file_name)}"
+        return response
+
+    def download(self, answer: Download) -> Response:
+        """A file that is sent while it is made."""
+        headers = {**HEADERS, "cache-control": "no-store"}
+        headers["content-disposition"] = f"attachment; filename={json.dumps(answer.file_name)}"
+        response = Response(answer.pieces, headers=headers, content_type="text/plain; charset=utf-8")
+        response.timeout = answer.timeout_s
         return response
 
     async def _sent(

@@ -33,7 +33,7 @@ from protocol.refusals import (
 from protocol.storage import Outage, StoreRefused
 from svc.front.auth.calls import Call, Context, admit, lowered
 from svc.web.shell.frame import frame_of
-from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Sent, Visit
+from svc.web.shell.page import PROJECT, Download, Go, Html, PageRoute, Sent, Visit
 from svc.web.shell.preferences import LAST_COOKIE, Preferences, preference_cookie
 from svc.web.shell.process_view import ProcessView
 from svc.web.shell.render import Asked, Renderer
@@ -108,6 +108,8 @@ class Site:
                 return self.renderer.gone(answer)
             if isinstance(answer, Sent):
                 return await self.renderer.sent(answer, negotiation)
+            if isinstance(answer, Download):
+                return self.renderer.download(answer)
             response = await self._page(answer, visit, negotiation, preferences)
             self._away_since = None
             return response

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from protocol.rest.sets import SetFormatName
+from svc.domain.feedback.set_formats import FORMATS
+from svc.front.api.set_export import BATCH, SetExport
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from tests.front.people import PROJECT, Browser, Replica, replica
@@ -109,7 +112,7 @@ async def test_each_format_has_an_item_for_each_entry(api: Replica) -> None:
     assert (await owner.get(f"{SETS}/good%20ones/export?format=csv")).refused[0] == 400
 
 
-async def test_an_export_is_read_in_batches_and_bounded(
+async def test_an_export_is_read_in_batches_while_it_is_sent(
     api: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = await api.owner()
@@ -120,6 +123,26 @@ async def test_an_export_is_read_in_batches_and_bounded(
     export = (await owner.get(f"{SETS}/good%20ones/export")).data
     assert len(msgspec.json.encode(export["items"])) > 100
     assert [line["id"] for line in export["items"]] == [HEALTHY, FAILING, f"{HEALTHY}-{6:016x}"]
-    monkeypatch.setattr("svc.front.api.set_export.EXPORT_BYTES", 100)
-    refused = await owner.get(f"{SETS}/good%20ones/export")
-    assert "too large for one file" in refused.refused[2]
+    (upload,) = (await owner.get(f"{SETS}/good%20ones/export?format=phoenix")).data["items"]
+    assert [metadata["trace_id"] for metadata in upload["metadata"]] == [HEALTHY, FAILING, HEALTHY]
+    assert upload["span_ids"] == [None, None, f"{6:016x}"]
+    assert {len(upload[name]) for name in ("inputs", "outputs")} == {3}
+
+
+async def test_a_large_set_is_held_a_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [SimpleNamespace(key=str(number)) for number in range(3_000)]
+    most_ahead = seen = read = 0
+
+    async def lines(_call: Any, _set: Any, batch: Sequence[Any]) -> list[dict[str, Any]]:
+        nonlocal read, most_ahead
+        read += len(batch)
+        most_ahead = max(most_ahead, read - seen)
+        return [{"id": entry.key, "input": "x" * 100_000} for entry in batch]
+
+    monkeypatch.setattr("svc.front.api.set_export._lines", lines)
+    trace_set: Any = SimpleNamespace(name="large")
+    export = SetExport(None, trace_set, entries, FORMATS["lines"])  # type: ignore[arg-type]
+    async for piece in export.file():
+        seen += piece.count(b"\n")
+    assert (seen, read) == (3_000, 3_000)
+    assert most_ahead <= BATCH + 1
