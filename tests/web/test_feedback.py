@@ -10,6 +10,7 @@ import pytest
 
 from svc.domain.feedback.entries import checked
 from svc.runtime.clock import now
+from svc.store.accounts.audit import AuditStore
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
 from tests.front.people import Replica, replica
@@ -182,6 +183,24 @@ async def test_a_session_is_judged_by_itself(owner: Visitor) -> None:
     (session,) = set(re.findall(rf'{BASE}/session\?id=([^"&]+)', page))
     await owner.post(f"{BASE}/feedback", {"session_id": session, "number": "1"})
     assert "<b>helpful</b> yes" in (await owner.get(f"{BASE}/session?id={session}")).text
+
+
+async def test_categories_of_a_name_are_called_bad_on_the_page(owner: Visitor, store: Database) -> None:
+    for number, category in enumerate(("rude", "kind")):
+        await judged(store, id=f"t{number}", name="tone", category=category, judged_at=now())
+    page = (await owner.get(f"{BASE}/feedback")).text
+    assert '<summary aria-label="Bad categories of tone: not set">not set</summary>' in page
+    assert 'name="category" value="kind"> kind' in page
+    await owner.post(f"{BASE}/feedback/bad", {"name": "tone", "category": "rude"})
+    page = (await owner.get(f"{BASE}/feedback")).text
+    assert "rude is bad</summary>" in page
+    assert 'name="category" value="rude" checked> rude' in page
+    assert [row["bad"] for row in await fetch(store, "select bad from feedback_name")] == [["rude"]]
+    await owner.post(f"{BASE}/feedback/bad", {"name": "tone"})
+    assert [row["bad"] for row in await fetch(store, "select bad from feedback_name")] == [[]]
+    assert [row.action for row in await AuditStore(store).page(project_id=PROJECT)][:2] == [
+        "feedback.bad"
+    ] * 2
 
 
 async def test_the_page_tells_what_each_name_says_and_what_was_written(

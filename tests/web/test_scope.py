@@ -76,6 +76,7 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/traces/views/forget": "member",
     "GET …/feedback": "viewer",
     "POST …/feedback/better": "member",
+    "POST …/feedback/bad": "member",
     "GET …/sets": "viewer",
     "GET …/sets/{setId}": "viewer",
     "GET …/sets/{setId}/export": "viewer",

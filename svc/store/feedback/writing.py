@@ -173,14 +173,16 @@ async def _write_names(
     graded = [any(number not in (0, 1) for number in numbers[name]) for name in names]
     pairs = sorted({(entry.name, entry.category) for entry in entries if entry.category is not None})
     categories = [name for name, _ in pairs], [category for _, category in pairs]
-    before = await _watched(connection, project_id, categories[0])
+    watched_before = await _watched(connection, project_id, categories[0])
     await connection.execute(_NAMES, project_id, names, lows, highs, now, graded, *categories)
-    after = await _watched(connection, project_id, names)
+    watched_now = await _watched(connection, project_id, names)
     # What is watched from now on has a past in which it did not occur.
-    again = [name for name, watched in before.items() if 0 < len(watched) < len(after[name])]
-    if again:
-        await connection.execute(_NAMES_AGAIN, project_id, again, MOST_COUNTED_ANEW)
-    return frozenset(names) - after.keys()
+    names_again = [
+        name for name, watched in watched_before.items() if 0 < len(watched) < len(watched_now[name])
+    ]
+    if names_again:
+        await connection.execute(_NAMES_AGAIN, project_id, names_again, MOST_COUNTED_ANEW)
+    return frozenset(names) - watched_now.keys()
 
 
 async def _watched(

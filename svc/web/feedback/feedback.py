@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
-from protocol.rest.feedback import BadCategoriesBody, BetterBody, FeedbackNew
+from protocol.rest.feedback import FeedbackNew
 from protocol.rest.query import timestamp
 from svc.domain.feedback.entries import MOST_NAMES, NOTE, THUMB
 from svc.domain.quantities import score
@@ -130,38 +130,6 @@ def _subject(visit: Visit, row: FeedbackRow) -> str:
     return query(f"{visit.base}/traces/{row.trace_id.hex()}", span=span_id)
 
 
-class BetterForm(msgspec.Struct):
-    """Which end of a name's numbers is the good one; empty leaves it to the name."""
-
-    name: str
-    better: str = ""
-
-
-async def better(visit: Visit) -> Go | Refusal:
-    """Say which end of a name's numbers is the good one."""
-    form: BetterForm = visit.form
-    answer = await asked(
-        visit, feedback.put_better, BetterBody, {"better": form.better or None}, path={"name": form.name}
-    )
-    return answer if isinstance(answer, Refusal) else Go(back(visit, visit.base + "/feedback"))
-
-
-class BadForm(msgspec.Struct):
-    """Which categories of a name are bad."""
-
-    name: str
-    category: list[str] = msgspec.field(default_factory=list)
-
-
-async def bad(visit: Visit) -> Go | Refusal:
-    """Say which categories of a name are bad."""
-    form: BadForm = visit.form
-    answer = await asked(
-        visit, feedback.put_bad, BadCategoriesBody, {"categories": form.category}, path={"name": form.name}
-    )
-    return answer if isinstance(answer, Refusal) else Go(back(visit, visit.base + "/feedback"))
-
-
 class FeedbackForm(msgspec.Struct):
     """A thumb, with a number, or a note, with a text; and what it is about."""
 
@@ -205,8 +173,6 @@ async def forget(visit: Visit) -> Go | Refusal:
 
 PAGES: Final = (
     PageRoute("GET", PROJECT + "/feedback", "ORG_VIEW", page),
-    PageRoute("POST", PROJECT + "/feedback/better", "ORG_MANAGE", better, form=BetterForm),
-    PageRoute("POST", PROJECT + "/feedback/bad", "ORG_MANAGE", bad, form=BadForm),
     PageRoute("POST", PROJECT + "/feedback", "ORG_MANAGE", give, form=FeedbackForm),
     PageRoute("POST", PROJECT + "/feedback/forget", "ORG_MANAGE", forget, form=EntryForm),
 )
