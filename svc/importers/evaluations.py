@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT
+from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT, SESSION_ATTRIBUTE
 from svc.importers.source import nanoseconds, pairs_of
 
 #: Entries of one span that come along.
@@ -24,8 +24,11 @@ def evaluation_event(
     text: Any = None,
     author: Any = None,
     at: datetime | None = None,
+    session_id: Any = None,
 ) -> dict[str, Any] | None:
-    """An event of what was thought of a span; None where nothing was. A yes or no is a thumb."""
+    """An event of what was thought of a span, or of the session; None where nothing was. A yes or no is a
+    thumb.
+    """
     attributes: dict[str, Any] = {"gen_ai.evaluation.name": str(name or "feedback")}
     if isinstance(value, int | float):
         attributes["gen_ai.evaluation.score.value"] = float(value)
@@ -37,6 +40,8 @@ def evaluation_event(
         return None
     if isinstance(author, str) and author:
         attributes[AUTHOR_ATTRIBUTE] = author
+    if isinstance(session_id, str) and session_id:
+        attributes[SESSION_ATTRIBUTE] = session_id
     return {
         "name": EVALUATION_EVENT,
         "timeUnixNano": "0" if at is None else nanoseconds(at),

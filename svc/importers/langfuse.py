@@ -86,8 +86,9 @@ class LangfuseProject:
     page_rows: int = PAGE_ROWS
     name: str = "Langfuse"
     leaves: tuple[str, ...] = (
-        "comments, datasets, prompts, media and users stay in Langfuse, and so do scores of sessions and of"
-        " experiments; scores of traces where the server has neither /api/public/v3/scores nor the older API",
+        "comments, datasets, prompts, media and users stay in Langfuse, and so do scores of experiments,"
+        " scores of sessions where the server has no /api/public/v3/scores, and those of traces where it has"
+        " no older API either",
         "public and bookmarked marks of traces",
     )
     _keys: tuple[str, ...] = ()
@@ -119,9 +120,10 @@ class LangfuseProject:
     async def _score(self, rows: list[dict[str, Any]]) -> None:
         """Bring the scores of these rows along, where the server has the API for them."""
         trace_ids = list(dict.fromkeys(str(row["traceId"]) for row in rows if row.get("traceId")))
+        session_ids = list(dict.fromkeys(str(row["sessionId"]) for row in rows if row.get("sessionId")))
         if self._has_scores and trace_ids:
             try:
-                place_scores(rows, await fetched_scores(self.fetch, trace_ids))
+                place_scores(rows, await fetched_scores(self.fetch, trace_ids, session_ids))
             except NotThere:
                 self._has_scores = False
 

@@ -1,8 +1,8 @@
 """Scores of Langfuse on the observations that they are about, else on the outermost one of their trace.
 
 Called by `svc.importers.langfuse`. Two shapes: that of `/api/public/v3/scores`, with one typed value and a
-subject, and that of the scores in an older trace, with a number beside a text. Scores of sessions and of runs
-of experiments are left out.
+subject, and that of the scores in an older trace, with a number beside a text. A score of a session comes
+with an observation of it, and says which session it is about. Scores of runs of experiments are left out.
 """
 
 from __future__ import annotations
@@ -18,20 +18,28 @@ PATH: Final = "/api/public/v3/scores"
 #: What the API answers at most, and the traces that are named in one question.
 PAGE_SCORES: Final = 100
 _TRACES_ASKED: Final = 40
-#: Pages of scores that are read for those traces.
+#: Pages of scores that are read for those traces or sessions.
 _MOST_PAGES: Final = 50
 #: The field of a row in which its scores wait.
 SCORES: Final = "svc.scores"
 
 
-async def fetched_scores(fetch: Fetch, trace_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The scores of these traces. Raises `NotThere` where the server has no such API."""
+async def fetched_scores(
+    fetch: Fetch, trace_ids: Sequence[str], session_ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The scores of these traces and sessions. Raises `NotThere` where the server has no such API."""
+    scores = await _fetched(fetch, "traceId", trace_ids)
+    # The server takes one of the two in a question, and parts ids at commas.
+    return scores + await _fetched(fetch, "sessionId", [id_ for id_ in session_ids if "," not in id_])
+
+
+async def _fetched(fetch: Fetch, name: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     scores: list[dict[str, Any]] = []
-    for first in range(0, len(trace_ids), _TRACES_ASKED):
+    for first in range(0, len(ids), _TRACES_ASKED):
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             query = [
-                ("traceId", ",".join(trace_ids[first : first + _TRACES_ASKED])),
+                (name, ",".join(ids[first : first + _TRACES_ASKED])),
                 ("fields", "details,subject,annotation"),
                 ("limit", str(PAGE_SCORES)),
             ]
@@ -48,10 +56,15 @@ async def fetched_scores(fetch: Fetch, trace_ids: Sequence[str]) -> list[dict[st
 def place_scores(rows: Sequence[dict[str, Any]], scores: Iterable[Mapping[str, Any]]) -> None:
     """Put each score on the row that it is about, as far as that is among these."""
     by_id = {(row.get("traceId"), row.get("id")): row for row in rows}
+    by_session = {row["sessionId"]: row for row in reversed(rows) if row.get("sessionId")}
     roots = {row.get("traceId"): row for row in reversed(rows) if not row.get("parentObservationId")}
     for score in scores:
         subject: Mapping[str, Any] = score["subject"] if isinstance(score.get("subject"), dict) else {}
-        if subject and subject.get("kind") not in ("trace", "observation"):
+        if subject and subject.get("kind") not in ("trace", "observation", "session"):
+            continue
+        if subject.get("kind") == "session":
+            if subject.get("id") in by_session:
+                by_session[subject["id"]].setdefault(SCORES, []).append(score)
             continue
         is_trace = subject.get("kind") == "trace"
         trace_id = (subject.get("id") if is_trace else subject.get("traceId")) or score.get("traceId")
@@ -64,6 +77,8 @@ def place_scores(rows: Sequence[dict[str, Any]], scores: Iterable[Mapping[str, A
 def event_of(score: Mapping[str, Any]) -> dict[str, Any] | None:
     """A score as an event of its span."""
     value, text = score.get("value"), score.get("comment")
+    subject: Any = score.get("subject")
+    is_session = isinstance(subject, dict) and subject.get("kind") == "session"
     label = score.get("stringValue")
     match str(score.get("dataType") or "").upper():
         case "CATEGORICAL":
@@ -80,4 +95,5 @@ def event_of(score: Mapping[str, Any]) -> dict[str, Any] | None:
         text=text,
         author=score.get("authorUserId"),
         at=instant_of(score.get("timestamp")),
+        session_id=subject.get("id") if is_session else None,
     )

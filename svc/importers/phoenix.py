@@ -8,7 +8,7 @@ first behind a cursor, so the window is fixed by the journal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import attrs
@@ -32,6 +32,7 @@ from svc.importers.source import (
 
 #: What one page holds at most (the API's own bound).
 PAGE_SPANS: Final = 1000
+_Subject = Literal["span", "trace", "session"]
 #: Spans whose annotations are asked for in one question, and pages of them that are read.
 SPANS_ASKED: Final = 100
 MOST_PAGES: Final = 20
@@ -54,10 +55,13 @@ class PhoenixProject:
     leaves: tuple[str, ...] = (
         "resource attributes, instrumentation scopes and times below a microsecond: Phoenix does not keep"
         " them; spans get the service that --service names",
-        "notes, annotations of traces and sessions, datasets, experiments, prompts and users stay in Phoenix",
+        "notes, annotations of documents and of traces without their outermost span, datasets, experiments,"
+        " prompts and users stay in Phoenix",
         "costs that Phoenix worked out: they are worked out anew from the price book here",
     )
-    _has_annotations: bool = True
+    #: Routes of annotations that the server does not have: those of traces and sessions came later.
+    _missing: set[_Subject] = attrs.field(factory=set)
+    _answered: set[_Subject] = attrs.field(factory=set)
 
     async def page(self, window: ImportWindow, cursor: str | None) -> ImportPage:
         """The spans behind a cursor, newest first."""
@@ -85,24 +89,41 @@ class PhoenixProject:
         )
 
     async def _annotate(self, spans: list[dict[str, Any]]) -> None:
-        """Bring the annotations of these spans along, where the server has the API for them."""
-        by_id: dict[str, list[dict[str, Any]]] = {}
+        """Bring the annotations of these spans, their traces and sessions along, as far as the server has an
+        API for them. One of a trace is on its outermost span, one of a session on its first span here.
+        """
+        by_span: dict[str, list[dict[str, Any]]] = {}
+        by_trace: dict[str, list[dict[str, Any]]] = {}
+        by_session: dict[str, list[dict[str, Any]]] = {}
         for span in spans:
-            by_id.setdefault(span["spanId"], []).append(span)
-        span_ids = list(by_id)
-        path = f"/v1/projects/{quote(self.project, safe='')}/span_annotations"
-        for first in range(0, len(span_ids) if self._has_annotations else 0, SPANS_ASKED):
-            ids = [("span_ids", span_id) for span_id in span_ids[first : first + SPANS_ASKED]]
+            by_span.setdefault(span["spanId"], []).append(span)
+            if not span.get("parentSpanId"):
+                by_trace.setdefault(span["traceId"], []).append(span)
+            if session_id := _session_of(span):
+                by_session.setdefault(session_id, []).append(span)
+        await self._place_all("span", by_span)
+        await self._place_all("trace", {key: roots[:1] for key, roots in by_trace.items()})
+        await self._place_all("session", {key: of_session[:1] for key, of_session in by_session.items()})
+
+    async def _place_all(self, kind: _Subject, by_id: Mapping[str, list[dict[str, Any]]]) -> None:
+        subject_ids = list(by_id)
+        path = f"/v1/projects/{quote(self.project, safe='')}/{kind}_annotations"
+        for first in range(0, len(subject_ids) if kind not in self._missing else 0, SPANS_ASKED):
+            ids = [(f"{kind}_ids", id_) for id_ in subject_ids[first : first + SPANS_ASKED]]
             cursor: str | None = None
             for _ in range(MOST_PAGES):
                 query = [*ids, ("limit", str(PAGE_SPANS)), *([("cursor", cursor)] if cursor else [])]
                 try:
                     answer = json_of(await self.fetch("GET", path, tuple(query)), "Phoenix")
                 except NotThere:
-                    self._has_annotations = False
-                    return
+                    # It says so too where none of the ids is there, which may be true of some.
+                    if kind not in self._answered:
+                        self._missing.add(kind)
+                        return
+                    break
+                self._answered.add(kind)
                 for annotation in answer.get("data") or ():
-                    _place(by_id, annotation)
+                    _place(kind, by_id, annotation)
                 cursor = answer.get("next_cursor")
                 if not isinstance(cursor, str) or not cursor:
                     break
@@ -128,11 +149,20 @@ class PhoenixProject:
                 self.page_spans = max(1, self.page_spans // 4)
 
 
-def _place(by_id: Mapping[str, list[dict[str, Any]]], annotation: Any) -> None:
+def _session_of(span: Mapping[str, Any]) -> str | None:
+    for pair in span.get("attributes") or ():
+        if pair.get("key") == "session.id":
+            value = (pair.get("value") or {}).get("stringValue")
+            return value if isinstance(value, str) else None
+    return None
+
+
+def _place(kind: _Subject, by_id: Mapping[str, list[dict[str, Any]]], annotation: Any) -> None:
     """Put an annotation on its span; of several spans of one id it is on none, for it names no trace."""
     if not isinstance(annotation, dict):
         return
-    spans = by_id.get(str(annotation.get("span_id")), [])
+    subject_id = str(annotation.get(f"{kind}_id"))
+    spans = by_id.get(subject_id, [])
     result = annotation.get("result")
     if len(spans) != 1 or not isinstance(result, dict):
         return
@@ -143,6 +173,7 @@ def _place(by_id: Mapping[str, list[dict[str, Any]]], annotation: Any) -> None:
         text=result.get("explanation"),
         author=annotation.get("user_id") or annotation.get("annotator_kind"),
         at=instant_of(annotation.get("created_at")),
+        session_id=subject_id if kind == "session" else None,
     )
     add_evaluation(spans[0], event)
 

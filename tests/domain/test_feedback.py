@@ -151,6 +151,26 @@ def test_a_span_gives_so_many_entries_and_no_more() -> None:
     assert len(judged(*many)) == feedback.SPAN_ENTRIES
 
 
+def test_what_is_about_a_session_is_one_entry_whichever_span_brings_it() -> None:
+    attributes = {
+        "gen_ai.evaluation.name": "visit",
+        "gen_ai.evaluation.score.value": 1,
+        feedback.SESSION_ATTRIBUTE: "s-1",
+    }
+    (entry,) = judged(event(**attributes))
+    assert (entry.subject_kind, entry.session_id, entry.trace_id, entry.span_id) == (
+        "session",
+        "s-1",
+        None,
+        None,
+    )
+    body = wire.request(wire.span(trace_id=bytes(15) + b"\x05", span_id=SPAN, events=[event(**attributes)]))
+    (span,) = walk(read_clean(body.SerializeToString()))
+    assert from_span(span) == (entry,)
+    (other,) = judged(event(**attributes | {feedback.SESSION_ATTRIBUTE: "s-2"}))
+    assert other.id != entry.id
+
+
 def test_a_point_in_time_of_its_own_is_read_as_its_parents_feedback() -> None:
     def said(parent: bytes) -> Any:
         attributes = {"gen_ai.evaluation.name": "relevance", "gen_ai.evaluation.score.value": 0.5}

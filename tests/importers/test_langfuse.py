@@ -210,16 +210,35 @@ SCORES_V3: list[dict[str, Any]] = [
     {"id": "s-2", "name": "tone", "dataType": "CATEGORICAL", "value": "calm", "source": "EVAL",
      "timestamp": "2026-11-20T13:00:00.000Z", "comment": None,
      "subject": {"kind": "observation", "id": CALL["id"], "traceId": TRACE}},
-    {"id": "s-3", "name": "visit", "dataType": "NUMERIC", "value": 1, "source": "API",
+    {"id": "s-3", "name": "quality", "dataType": "NUMERIC", "value": 0.25, "source": "API",
+     "timestamp": "2026-11-20T13:00:00.000Z", "subject": {"kind": "trace", "id": TRACE}},
+    {"id": "s-4", "name": "resolved", "dataType": "BOOLEAN", "value": False, "source": "API",
+     "timestamp": "2026-11-20T13:00:00.000Z",
+     "subject": {"kind": "observation", "id": CALL["id"], "traceId": TRACE}},
+    {"id": "s-5", "name": "run", "dataType": "NUMERIC", "value": 1, "source": "EVAL",
+     "timestamp": "2026-11-20T13:00:00.000Z", "subject": {"kind": "experiment", "id": "e1"}},
+]  # fmt: skip
+SCORES_OF_SESSION: list[dict[str, Any]] = [
+    {"id": "s-6", "name": "visit", "dataType": "NUMERIC", "value": 1, "source": "API",
      "timestamp": "2026-11-20T13:00:00.000Z", "subject": {"kind": "session", "id": "s1"}},
+    {"id": "s-7", "name": "ended", "dataType": "CATEGORICAL", "value": "solved", "source": "ANNOTATION",
+     "timestamp": "2026-11-20T13:00:00.000Z", "subject": {"kind": "session", "id": "s1"}},
+    {"id": "s-8", "name": "again", "dataType": "BOOLEAN", "value": True, "source": "API",
+     "timestamp": "2026-11-20T13:00:00.000Z", "subject": {"kind": "session", "id": "s1"}},
+    {"id": "s-9", "name": "again", "dataType": "BOOLEAN", "value": True, "source": "API",
+     "timestamp": "2026-11-20T13:00:00.000Z", "subject": {"kind": "session", "id": "another"}},
 ]  # fmt: skip
 
 
 def told(rows: dict[bytes, Any]) -> list[tuple[Any, ...]]:
+    # What is about a session may come with several pages, as one entry.
+    entries = {entry.id: entry for row in rows.values() for entry in row.feedback}
     return sorted(
-        (entry.name, entry.number, entry.category, entry.text, entry.author, entry.span_id.hex())
-        for row in rows.values()
-        for entry in row.feedback
+        (
+            *(entry.name, entry.number, entry.category, entry.text, entry.author),
+            entry.session_id or entry.span_id.hex(),
+        )
+        for entry in entries.values()
     )
 
 
@@ -227,6 +246,10 @@ async def test_scores_come_along_on_what_they_are_about() -> None:
     def scored(path: str, query: dict[str, str], body: Any) -> Any:
         if not path.endswith("/v3/scores"):
             return newer(path, query, body)
+        assert ("traceId" in query) != ("sessionId" in query)
+        if "sessionId" in query:
+            assert query["sessionId"] == "s1"
+            return {"data": SCORES_OF_SESSION, "meta": {}}
         assert query["traceId"] == TRACE
         if "cursor" in query:
             return {"data": SCORES_V3[1:], "meta": {}}
@@ -234,8 +257,13 @@ async def test_scores_come_along_on_what_they_are_about() -> None:
 
     rows = rows_of(await every_page(LangfuseProject(Replies(scored), "app")))
     assert told(rows) == [
+        ("again", 1.0, None, None, None, "s1"),
+        ("ended", None, "solved", None, None, "s1"),
         ("helpful", 1.0, None, "Just right", "ann", ROOT["id"]),
+        ("quality", 0.25, None, None, None, ROOT["id"]),
+        ("resolved", 0.0, None, None, None, CALL["id"]),
         ("tone", None, "calm", None, None, CALL["id"]),
+        ("visit", 1.0, None, None, None, "s1"),
     ]
 
 

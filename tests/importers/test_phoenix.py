@@ -15,7 +15,7 @@ from tests.importers.replies import WINDOW, Replies, every_page, recorded, rows_
 
 
 def server(path: str, query: dict[str, str], _body: Any) -> bytes:
-    if path.endswith("/span_annotations"):
+    if path.endswith("_annotations"):
         return b'{"data": [], "next_cursor": null}'
     return recorded("phoenix_2.json" if "cursor" in query else "phoenix_1.json")
 
@@ -30,7 +30,8 @@ async def test_its_pages_are_the_spans_that_it_was_sent() -> None:
         None,
     )
     assert replies.asked[1][0] == "GET /v1/projects/a%2Fb/span_annotations"
-    assert replies.asked[2][1]["cursor"] == pages[0].cursor
+    asked_pages = [asked[1] for asked in replies.asked if asked[0].endswith("/otlpv1")]
+    assert [asked.get("cursor") for asked in asked_pages] == [None, pages[0].cursor]
     rows = rows_of(pages)
     assert rows.keys() == {one for page in pages for one in page.told}
     calls = sorted((one.row for one in rows.values() if one.row.kind == "llm"), key=lambda row: row.trace_id)
@@ -110,6 +111,8 @@ async def test_annotations_come_along_as_feedback_on_their_spans() -> None:
     about = {**ANNOTATION, "span_id": alone}
 
     def annotated(path: str, query: dict[str, str], _body: Any) -> Any:
+        if path.endswith(("/trace_annotations", "/session_annotations")):
+            return {"data": [], "next_cursor": None}
         if not path.endswith("/span_annotations"):
             spans = [span(1, alone), span(1, twice), span(2, twice)]
             return {"data": spans, "next_cursor": None}
@@ -129,6 +132,42 @@ async def test_annotations_come_along_as_feedback_on_their_spans() -> None:
         ("correctness", 0.75, "correct", "It is what was asked.", "LLM", alone),
         ("tone", None, "calm", None, "LLM", alone),
     ]
+
+
+async def test_annotations_of_traces_and_sessions_are_about_the_whole() -> None:
+    times = {
+        "start_time_unix_nano": 1_795_168_800_000_000_000,
+        "end_time_unix_nano": 1_795_168_801_000_000_000,
+    }
+    session = {"key": "session.id", "value": {"string_value": "s 1"}}
+
+    def span(number: int, **fields: Any) -> dict[str, Any]:
+        known = {
+            "trace_id": f"{1:032x}",
+            "span_id": f"{number:016x}",
+            "name": "step",
+            "attributes": [session],
+        }
+        return known | times | fields
+
+    def annotated(path: str, query: dict[str, str], _body: Any) -> Any:
+        kind = path.rpartition("/")[2]
+        if kind == "trace_annotations":
+            assert query["trace_ids"] == f"{1:032x}"
+            return {"data": [{**ANNOTATION, "trace_id": f"{1:032x}"}], "next_cursor": None}
+        if kind == "session_annotations":
+            assert query["session_ids"] == "s 1"
+            data = [{**ANNOTATION, "session_id": name, "name": "visit"} for name in ("s 1", "s 2")]
+            return {"data": data, "next_cursor": None}
+        spans = [span(2, parent_span_id=f"{1:016x}"), span(1)] if kind == "otlpv1" else []
+        return {"data": spans, "next_cursor": None}
+
+    rows = rows_of(await every_page(PhoenixProject(Replies(annotated), "p", "app")))
+    entries = [entry for row in rows.values() for entry in row.feedback]
+    assert {(entry.name, entry.span_id, entry.session_id, entry.number) for entry in entries} == {
+        ("correctness", bytes(7) + b"\x01", None, 0.75),
+        ("visit", None, "s 1", 0.75),
+    }
 
 
 async def test_a_phoenix_without_annotations_is_asked_once() -> None:

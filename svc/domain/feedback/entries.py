@@ -244,6 +244,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TOO_LATE_NS: Final = 4_102_444_800_000_000_000
 #: Who judges, which the conventions have no name for; moving in says it.
 AUTHOR_ATTRIBUTE: Final = "svc.feedback.author"
+#: The session that it is about in the place of the span, likewise.
+SESSION_ATTRIBUTE: Final = "svc.feedback.session_id"
 _EVALUATION: Final = "gen_ai.evaluation."
 
 
@@ -283,17 +285,23 @@ def _from_attributes(
     }
     name = _said(values.get("name")) or "evaluation"
     number = values.get("score.value")
+    author, session_id = _said(attributes.get(AUTHOR_ATTRIBUTE)), _said(attributes.get(SESSION_ATTRIBUTE))
+    # A span that is sent once more says the same; what is about a session comes with several of its spans.
+    entry_id = f"{span.trace_id.hex()}-{place}-{name}"
+    if session_id:
+        facts = "\0".join((session_id, name, author or "", str(time_ns)))
+        entry_id = f"session-{hashlib.sha256(facts.encode('utf-8', 'replace')).hexdigest()[:32]}"
     return checked(
         source="span",
-        # A span that is sent once more says the same.
-        id=f"{span.trace_id.hex()}-{place}-{name}",
+        id=entry_id,
         name=name[:NAME_CHARS],
-        trace_id=span.trace_id,
-        span_id=about,
+        trace_id=None if session_id else span.trace_id,
+        span_id=None if session_id else about,
+        session_id=session_id,
         number=float(number) if isinstance(number, int | float) else None,
         category=(_said(values.get("score.label")) or "")[:CATEGORY_CHARS],
         text=(_said(values.get("explanation")) or "")[:TEXT_CHARS],
-        author=_said(attributes.get(AUTHOR_ATTRIBUTE)),
+        author=author,
         judged_at=_EPOCH + timedelta(microseconds=time_ns // 1000) if 0 < time_ns < _TOO_LATE_NS else None,
     )
 

@@ -4,8 +4,26 @@ import json
 import sys
 
 import mlflow
+from mlflow.entities import AssessmentSource
 
 TRACES = int(sys.argv[2])
+
+
+def judge(span) -> None:  # type: ignore[no-untyped-def]
+    """Assess one trace and a span of it, as people and judges do."""
+    trace_id = span.trace_id
+    person = AssessmentSource("HUMAN", "bob@example.org")
+    mlflow.log_feedback(trace_id=trace_id, name="useful", value=True, source=person)
+    first = mlflow.log_feedback(trace_id=trace_id, name="grade", value=0.75, span_id=span.span_id)
+    mlflow.override_feedback(
+        trace_id=trace_id,
+        assessment_id=first.assessment_id,
+        value=0.25,
+        rationale="It only repeats the question.",
+    )
+    judge_source = AssessmentSource("LLM_JUDGE", "gpt-4o")
+    mlflow.log_feedback(trace_id=trace_id, name="manner", value="calm", source=judge_source)
+    mlflow.log_expectation(trace_id=trace_id, name="expected", value="Paris")
 
 
 def main() -> None:
@@ -35,7 +53,9 @@ def main() -> None:
             root.set_outputs("late")
         tokens += 110 + n
         spans += 3
+        last_span = call
     mlflow.flush_trace_async_logging()
+    judge(last_span)
     print(json.dumps({"traces": TRACES, "spans": spans, "tokens": tokens}))
 
 

@@ -115,6 +115,13 @@ def twice(instance: Service, theirs: dict[str, int], *words: str) -> None:
         assert told["compared"] == "equal"
 
 
+def judged(instance: Service, name: str) -> list[tuple[str, str]]:
+    """What kind of thing each entry of a name is about, and what it says."""
+    body = {"dataset": "classifier_events", "filters": {"classifier_id": f"feedback.{name}"}}
+    rows = [row["fields"] for row in instance.ask("search", body)["rows"]]
+    return [(row["subject_kind"], row["summary"]) for row in rows]
+
+
 # --- Phoenix -----------------------------------------------------------------------------------------------
 
 
@@ -182,8 +189,25 @@ def test_a_thousand_traces_of_phoenix_are_here_with_its_own_counts(
         until(lambda: of_phoenix(url)["spans"] == 3 * TRACES, FILL_TIMEOUT_S, 0.5)
         theirs = of_phoenix(url)
         assert theirs["traces"] == TRACES
+        # The call and the session of the trace of this number, which its own client annotates.
+        about = [
+            (3 * 60 + 2).to_bytes(8, "big").hex(),
+            (b"phoenix" + (60).to_bytes(9, "big")).hex(),
+            "session 10",
+        ]
+        ended = subprocess.run(
+            [environments["phoenix"] / "python", HERE / "judge_phoenix.py", url, json.dumps(about)],
+            capture_output=True,
+            text=True,
+            timeout=FILL_TIMEOUT_S,
+        )
+        assert ended.returncode == 0, ended.stderr[-3000:]
         twice(instance, theirs, "phoenix", url, "--source-project", "moving out", "--service", "shop")
     assert stored(instance, "phoenix chat") == TRACES
+    assert judged(instance, "correct") == [("span", "correct: 0.75 “It is what was asked.”")]
+    assert judged(instance, "tone") == [("span", "tone: calm")]
+    assert judged(instance, "helpful") == [("span", "helpful: 1")]
+    assert judged(instance, "visit") == [("session", "visit: 0.5, solved")]
 
 
 # --- MLflow ------------------------------------------------------------------------------------------------
@@ -281,3 +305,8 @@ def test_a_thousand_traces_of_mlflow_are_here_with_its_own_counts(
         until(lambda: of_mlflow(url, tmp_path / "mlflow.db") == theirs, FILL_TIMEOUT_S, 1.0)
         twice(instance, theirs, "mlflow", url, "--source-project", "moving out", "--service", "shop")
     assert stored(instance, "chat") == TRACES
+    assert judged(instance, "useful") == [("span", "useful: 1")]
+    assert judged(instance, "grade") == [("span", "grade: 0.25 “It only repeats the question.”")]
+    assert judged(instance, "manner") == [("span", "manner: calm")]
+    # What somebody took back, and what an answer should have been, is no feedback.
+    assert judged(instance, "expected") == []
