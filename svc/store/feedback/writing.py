@@ -16,7 +16,14 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from svc.domain.feedback.entries import MOST_NAMES, PREFIX, WATCHED_CATEGORIES, Better, Feedback, FeedbackSource
+from svc.domain.feedback.entries import (
+    MOST_NAMES,
+    PREFIX,
+    WATCHED_CATEGORIES,
+    Better,
+    Feedback,
+    FeedbackSource,
+)
 from svc.store.accounts.audit import Action, record
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import erased_among, hold

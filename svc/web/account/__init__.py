@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.web.account import account, authorize, integrations, invitation, keys, mcp, member, people, sign_in, start
+from svc.web.account import (
+    account,
+    authorize,
+    integrations,
+    invitation,
+    keys,
+    mcp,
+    member,
+    people,
+    sign_in,
+    start,
+)
 from svc.web.shell.page import PageRoute
 
 PAGES: Final[tuple[PageRoute, ...]] = (

@@ -7,6 +7,4 @@ from typing import Final
 from svc.web.connect import connect
 from svc.web.shell.page import PageRoute
 
-PAGES: Final[tuple[PageRoute, ...]] = (
-    *connect.PAGES,
-)
+PAGES: Final[tuple[PageRoute, ...]] = (*connect.PAGES,)

@@ -21,8 +21,8 @@ from svc.domain.quantities import score
 from svc.front.api import feedback
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.sums import FeedbackSums, NameSums
-from svc.web.shell import words
 from svc.web.feedback.feedback_view import ShownEntry, back
+from svc.web.shell import words
 from svc.web.shell.filters import Token
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit

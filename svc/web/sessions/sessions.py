@@ -12,12 +12,11 @@ import trio
 from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.reads.session_talk import SessionTalk
 from svc.store.reads.sessions import SessionReads
-from svc.web.shell.aged_out import aged_out
 from svc.web.feedback.feedback_view import column_of, of_session
-from svc.web.shell.render import packers
-from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
-from svc.web.shell.render import query
 from svc.web.sessions.session_chat import chat
+from svc.web.shell.aged_out import aged_out
+from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
+from svc.web.shell.render import packers, query
 
 ROWS: Final = 50
 #: Traces of one page of a conversation.

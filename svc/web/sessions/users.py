@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from protocol.refusals import BAD_REQUEST, Refused
 from svc.store.reads.users import MOST_TRACES, ORDERS, UserOrder, UserPage, UserReads
-from svc.web.shell import words
 from svc.web.feedback.feedback_view import FeedbackColumn, column_of
 from svc.web.overview.overview_period import NAMED, DayRange
+from svc.web.shell import words
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
 from svc.web.shell.render import query
 

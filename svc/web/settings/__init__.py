@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.web.settings import agents, attributes, dead_letters, erasing, health, masking, prices, project, reconcile, retention_rules, taxonomy
+from svc.web.settings import (
+    agents,
+    attributes,
+    dead_letters,
+    erasing,
+    health,
+    masking,
+    prices,
+    project,
+    reconcile,
+    retention_rules,
+    taxonomy,
+)
 from svc.web.shell.page import PageRoute
 
 PAGES: Final[tuple[PageRoute, ...]] = (

@@ -16,9 +16,8 @@ import attrs
 from svc.domain.detect.engine.axis import LN_RATIO
 from svc.domain.detect.engine.histogram import Histogram
 from svc.domain.detect.engine.slots import SLOT_S, SLOTS_PER_DAY, SLOTS_PER_HOUR, slot_at, slot_start_s
-from svc.domain.feedback.rating_detectors import RATES
-from svc.domain.quantities import WRITERS, unit_of
 from svc.domain.feedback.rating_detectors import RATES, SHARES
+from svc.domain.quantities import WRITERS, unit_of
 from svc.store.detection.counting.charts import ChartStep, drawn_unit
 
 HEIGHT: Final = 120

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.web.traces import into_set, saved_views, trace, trace_compare, trace_documents, trace_export, trace_span, traces
 from svc.web.shell.page import PageRoute
+from svc.web.traces import (
+    into_set,
+    saved_views,
+    trace,
+    trace_compare,
+    trace_documents,
+    trace_export,
+    trace_span,
+    traces,
+)
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *into_set.PAGES,
