@@ -46,7 +46,7 @@ def sign_up(page: Any) -> None:
 def shown_key(page: Any) -> str:
     """The key in the blocks of the page of the connection."""
     page.get_by_text("A fresh key").wait_for()
-    found = re.search(r"svc_w_[\w-]{22}", page.locator("#code pre").first.text_content())
+    found = re.search(r"svc_w_[\w-]{22}", page.locator("#code .addresses").text_content())
     assert found is not None
     return found[0]
 
@@ -59,14 +59,15 @@ def test_a_newcomer_connects_an_exporter_and_finds_what_fails_in_the_demo(chromi
             sign_up(page)
             first = shown_key(page)
             httpx2.post(fresh.url + "/v1/traces", content=b"x", **PLAIN)
-            page.get_by_text("401 no tenant context").wait_for()
+            page.get_by_text("401: no tenant context").wait_for()
             # Each load of this page makes a key of its own.
             page.reload()
             key = shown_key(page)
             assert key != first
-            pasted = dict(
-                re.findall(r'export (\w+)="?([^"\n]+)"?', page.locator("#code pre").first.text_content())
-            )
+            press(page, "Environment variables", role="link")
+            page.wait_for_url("**with=environment")
+            shown = page.locator("#with-environment pre").inner_text()
+            pasted = dict(re.findall(r'export (\w+)="?([^"\n]+)"?', shown))
             assert pasted["OTEL_EXPORTER_OTLP_TRACES_HEADERS"] == f"Authorization=Bearer%20{key}"
             subprocess.run(
                 [sys.executable, "-c", PROGRAM], env={**os.environ, **pasted}, check=True, timeout=60
