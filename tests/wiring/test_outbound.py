@@ -19,7 +19,7 @@ CLIENTS = {
 NO_DESTINATION = {
     "svc/commands/demo.py",
     "svc/commands/doctor.py",
-    "svc/commands/target.py",
+    "svc/commands/own_service.py",
     "svc/commands/restart.py",
     "svc/commands/support_bundle.py",
     "svc/outside/http.py",

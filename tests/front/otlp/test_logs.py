@@ -194,7 +194,7 @@ async def test_log_events_come_over_grpc_as_well(size_bytes: int) -> None:
     body["resourceLogs"][0]["resource"]["attributes"].append(padding)
     answer = await called(taken, "logs", as_protobuf(body))
     partial = ExportLogsServiceResponse.FromString(answer).partial_success
-    assert (partial.rejected_log_records, taken.tally.spans) == (1, 7)
+    assert (partial.rejected_log_records, taken.tally.spans) == (2, 7)
     assert "execute_tool shell" in await names(taken)
 
 
@@ -211,6 +211,6 @@ async def test_the_doctor_says_what_became_of_log_records() -> None:
     await post(taken, as_json(log_bodies.gauge(1)), "metrics", content_type=JSON)
     (finding,) = doctor._log_records({"ingest": {"details": {"log_records": taken.log_records()}}})
     assert finding.line() == (
-        "ok    logs        8 log records taken since the start: 7 made into spans, 0 over a quota, 1 dropped:"
-        " a part of an answer (1); 1 data point of metrics dropped"
+        "ok    logs        9 log records taken since the start: 7 made into spans, 0 over a quota, 2 dropped:"
+        " a part of an answer (2); 1 data point of metrics dropped"
     )
