@@ -339,6 +339,8 @@ def test_a_trace_can_be_read_without_scripts(told: Opened) -> None:
         page.goto(at(told, "failing"))
         page.locator(".trace-main").get_by_role("link", name="search_orders").first.click()
         page.get_by_text("no healthy upstream").wait_for()
+        page.get_by_role("link", name="Close the panel").click()
+        page.get_by_role("complementary", name="The selected span").wait_for(state="hidden")
         page.get_by_role("link", name="Conversation").click()
         page.get_by_role("link", name="Show more").click()
         page.get_by_text("Your order arrives on").first.wait_for()

@@ -55,6 +55,19 @@ async def test_the_first_line_says_what_happened(owner: Visitor) -> None:
     assert heading(await owner.get(at("healthy"))) == "plan_trip took 9.84 s"
 
 
+async def test_a_trace_opens_at_what_failed_first_else_at_its_last_model_call(owner: Visitor) -> None:
+    async def opening(path: str) -> list[str]:
+        seen = (await owner.get(path)).text
+        assert ('class="panel unasked"' in seen) is ("data-opening" in seen)
+        return re.findall(r'data-opening="([0-9a-f]{16})"', seen)
+
+    # Its first search of orders; without a failure the answer after the second one.
+    assert await opening(at("failing")) == [f"{3:016x}"]
+    assert await opening(at("healthy")) == [f"{6:016x}"]
+    for asked in ("?span=0000000000000002", "?span=none", "?view=conversation", "?view=graph"):
+        assert await opening(at("failing") + asked) == []
+
+
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("story", ["failing", "healthy", "hostile", "strange", "many"])
 async def test_every_view_of_every_trace_is_a_page(owner: Visitor, story: str, view: str) -> None:

@@ -31,23 +31,6 @@ VERDICTS: Final[Mapping[str, str]] = {
     "behavior_change": "Behaviour changed",
     "inconclusive": "No cause found",
 }
-#: What a detector watches, as a line names it.
-WATCHES: Final[Mapping[str, str]] = {
-    "tool_error": "tool errors",
-    "duration_drift": "durations",
-    "cost_drift": "costs",
-    "secret_leak": "secrets",
-    "malformed_output": "malformed output",
-    "agent_loop": "loops",
-    "cut_output": "truncated output",
-    "new_signature": "new kinds of failure",
-    "model_change": "model changes",
-    "marks": "marks of traces",
-    "feedback": "ratings",
-    "feedback_drift": "scores",
-    "frustration": "frustration",
-    "groundedness": "groundedness",
-}
 _STEPS: Final[Mapping[str, str]] = {
     "opened": "opened by {actor}",
     "reopened": "reopened by {actor}",

@@ -27,7 +27,7 @@ WATCHES: Final[Mapping[str, str]] = {
     "new_signature": "new kinds of failure",
     "model_change": "model changes",
     "marks": "marks of traces",
-    "feedback": "yes/no ratings",
+    "feedback": "ratings",
     "feedback_drift": "scores",
     "frustration": "frustration",
     "groundedness": "groundedness",

@@ -6,6 +6,7 @@ Called by the pages of traces, spans and sessions. Reads what the store keeps; w
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
@@ -16,9 +17,9 @@ from svc.store.feedback.reads import FeedbackReads, FeedbackRow, NumberedName
 from svc.web.shell.page import Visit
 
 #: Entries that stand open; the others fold.
-SHOWN = 3
+SHOWN: Final = 3
 #: Names of feedback that the column of a list can be changed to.
-MOST_CHOICES = 12
+MOST_CHOICES: Final = 12
 
 
 @attrs.frozen

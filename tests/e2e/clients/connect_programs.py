@@ -12,13 +12,13 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 from svc.web.connect.programs import PROGRAMS, ExampleProgram
-from tests.e2e.clients.real_clients import settled
-from tests.e2e.clients.standin import ANSWER, StandIn, standing_in
+from tests.e2e.clients.real_clients import settled, unavailable
+from tests.e2e.clients.standin import ANSWER, StandIn
 from tests.e2e.environments import node_with, python_with
 from tests.e2e.mcp import call
 from tests.service import Service, running, until
@@ -36,17 +36,6 @@ ENVIRONMENTS = {
 #: Programs whose SDK says no session and no user.
 SAYS_NO_SESSION = {"vercel"}
 QUESTION = "What is the weather in Paris?"
-
-
-def unavailable(part: str) -> NoReturn:
-    """Registries need not serve so many packages everywhere: skip aloud, in CI too."""
-    pytest.skip(f"{part} is not to be had here")
-
-
-@pytest.fixture(scope="module")
-def standin() -> Iterator[StandIn]:
-    with standing_in() as found:
-        yield found
 
 
 def interpreter(program: ExampleProgram) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import attrs
 import pytest
 
-from tests.e2e.clients.standin import ANSWER, ARGUMENTS, StandIn, standing_in
+from tests.e2e.clients.standin import ANSWER, ARGUMENTS, StandIn
 from tests.e2e.environments import node_with, python_with
 from tests.e2e.mcp import call
 from tests.service import Service, until
@@ -119,12 +119,6 @@ CLIENTS = (
     ),
     Client("vercel_legacy", "js", "step(llm(tool) llm), step(llm)", thought=3, says_session=False),
 )
-
-
-@pytest.fixture(scope="module")
-def standin() -> Iterator[StandIn]:
-    with standing_in() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
