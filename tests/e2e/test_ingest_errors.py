@@ -235,6 +235,8 @@ def test_a_request_that_is_no_export_is_no_refused_one(service: Service) -> None
     before = refused_lately(service)
     assert httpx2.post(service.url + "/wp-login.php", data={"log": "admin"}).status_code == 404
     assert httpx2.get(service.url + "/v1/tracez").status_code == 404
+    asked = {"Authorization": f"Bearer {service.query_key}"}
+    assert httpx2.post(service.url + "/v1/query/counts", json={}, headers=asked).status_code == 404
     assert refused_lately(service) == before
 
 

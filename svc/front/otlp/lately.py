@@ -27,8 +27,9 @@ _PLAIN_PATH: Final = re.compile(r"/[\w./-]{0,80}", re.ASCII)
 
 
 def is_stray_export(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request at no path of ours looks like an export: it brings a key of ours, or protobuf."""
-    carries_key = headers.get("authorization", "").lower().startswith("bearer svc_")
+    """Whether a request at no path of ours looks like an export: it brings a key that sends, or protobuf."""
+    # Clients of the REST API bring other keys, and lose their way too.
+    carries_key = headers.get("authorization", "").lower().startswith("bearer svc_w_")
     return method == "POST" and (
         carries_key or headers.get("content-type", "").startswith("application/x-protobuf")
     )
