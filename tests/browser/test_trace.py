@@ -228,6 +228,10 @@ def test_find_looks_into_names_and_all_that_was_said(told: Opened) -> None:
         page.get_by_role("status").get_by_text("1 span", exact=True).wait_for()
         page.keyboard.press("Enter")
         assert active(page) == "chat gpt-4o"
+        # The panel follows, and the text that is typed next is still what is looked for.
+        panel = page.get_by_role("complementary", name="The selected span")
+        panel.get_by_role("heading", name="chat gpt-4o").wait_for()
+        assert page.evaluate("document.activeElement.type") == "search"
         page.wait_for_url("**q=carrier**")
         page.keyboard.press("Escape")
         page.wait_for_url(lambda url: "q=" not in url)

@@ -68,7 +68,7 @@ export function finder(grid) {
       event.preventDefault();
       if (!found.length) return;
       at = (at + (event.shiftKey ? found.length - 1 : 1)) % found.length;
-      grid.reveal(found[at], grid.panel.isOpen);
+      grid.reveal(found[at]);
       tell("");
     }
   });

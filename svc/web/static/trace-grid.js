@@ -88,7 +88,7 @@ export class Grid {
     this.#left();
     const at = this.span ? trace.at(this.span) : -1;
     // What nobody asked for moves no part of the time that somebody chose.
-    if (at >= 0 && first && (this.asked.get("span") || !this.asked.get("from"))) this.reveal(at, false);
+    if (at >= 0 && first && (this.asked.get("span") || !this.asked.get("from"))) this.reveal(at);
     // What takes longer than a frame waits until the rows stand.
     setTimeout(() => waited(this.root, trace), 50);
   }
@@ -182,8 +182,8 @@ export class Grid {
     this.rows.activate(Math.max(this.rows.active, 0));
   }
 
-  /** Bring a span in sight, whatever it is folded or closed under. @param {number} span @param {boolean} open */
-  reveal(span, open) {
+  /** Bring a span in sight, whatever it is folded or closed under; the panel follows it where it is open. @param {number} span */
+  reveal(span) {
     const trace = /** @type {Trace} */ (this.trace);
     if (trace.foldOf[span] >= 0) this.shown.open.add(trace.foldOf[span]);
     for (let up = trace.parent[span]; up >= 0; up = trace.parent[up]) this.shown.closed.delete(up);
@@ -194,7 +194,7 @@ export class Grid {
       this.all();
       at = this.rows.rows.findIndex((row) => row.span === span);
     }
-    this.choose(at, open);
+    this.choose(at, false);
   }
 
   /** Without filter and zoom. */
@@ -263,7 +263,7 @@ export class Grid {
     if (!failed.length) return say(this.root, "No span failed");
     const here = this.rows.rows[this.rows.active]?.span ?? -1;
     const next = failed.find((i) => i > here) ?? failed[0];
-    this.reveal(next, this.panel.isOpen);
+    this.reveal(next);
     say(this.root, `Failed span ${failed.indexOf(next) + 1} of ${failed.length}`);
     this.scroller.focus({ preventScroll: true });
   }
