@@ -27,12 +27,15 @@ EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
 PATIENCE_MS = 120_000
 
 #: What a browser says in its console of a refusal that a test provokes, and of a header that it heeds over
-#: HTTPS and on this machine alone: of each page under a plain name of a network. The browser itself gives up
-#: the fade between two pages (`@view-transition` in look.css; no module of ours asks for one) when a busy
-#: machine shows the next page before the fade was made, and says so as an error of the page.
+#: HTTPS and on this machine alone: of each page under a plain name of a network. On a busy machine a part of
+#: a page may hear that the store took too long (503) and offers to try again; a test that needs it waits for
+#: it. The browser itself gives up the fade between two pages (`@view-transition` in look.css; no module of
+#: ours asks for one) when a busy machine shows the next page before the fade was made, and reports that as an
+#: error of the page.
 _NO_FAULT = (
     "status of 404",
     "status of 401",
+    "status of 503",
     "Cross-Origin-Opener-Policy header has been ignored",
     "Transition was aborted",
     "Transition was skipped",
@@ -55,7 +58,7 @@ class Opened:
         page = context.new_page()
         wrong: list[str] = []
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+        page.on("console", lambda line: wrong.append(_told(line)) if line.type == "error" else None)
         page.on("request", lambda asked: None if self._ours(asked.url) else wrong.append(asked.url))
         try:
             yield page
@@ -69,6 +72,11 @@ class Opened:
     def url(self, path: str) -> str:
         """The address of a path."""
         return self.service.url + path
+
+
+def _told(line: Any) -> str:
+    """A line of the console and where it came from."""
+    return f"{line.text} {line.location.get('url', '')}".rstrip()
 
 
 def press(page: Any, name: str, *, role: str = "button") -> None:

@@ -173,8 +173,9 @@ def test_the_printed_address_and_the_lines_to_copy_hold_the_path(
     terminator: Terminator, client: httpx2.Client, below: Service
 ) -> None:
     assert below.url == f"http://127.0.0.1:{below.port}{PATH}"
-    connect = client.get(f"{terminator.url}/orgs/default/projects/default/connect").text
-    assert f"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={terminator.url}/v1/traces" in connect
+    connect = client.get(f"{terminator.url}/orgs/default/projects/default/connect?with=environment").text
+    assert f"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=<mark>{terminator.url}</mark>/v1/traces" in connect
+    assert f"<code>{terminator.url}/v1/traces</code>" in connect
     tools = client.get(f"{terminator.url}/orgs/default/projects/default/settings/mcp").text
     assert f"{terminator.url}/mcp" in tools
     # Whoever is not signed in is sent to the form and back.
