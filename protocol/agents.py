@@ -66,6 +66,7 @@ RUN_TOOLS: Final[tuple[str, ...]] = (
     "query_timeseries",
     "query_facets",
     "query_search",
+    "compare",
 )
 
 

@@ -465,8 +465,9 @@ UNTOUCHED = (
     "organization", "api_key", "detection_case", "case_event", "case_counter", "finding", "finding_evidence",
     "rca_report", "pack", "chain", "failure_mode", "call_site_intent", "classifier_event", "dead_letter",
 )  # fmt: skip
-#: Of them, those whose rows change by themselves: traces settle, and a key notes when it was used.
-MOVING = {"trace", "session", "api_key"}
+#: Of them, those whose rows change by themselves: traces settle, and their spans and tool calls learn then
+#: whose agent's they are; a key notes when it was used.
+MOVING = {"trace", "session", "span", "tool_call", "api_key"}
 
 
 #: The folder goes on counting settled traces meanwhile, whoever asks what.

@@ -314,7 +314,7 @@ def test_errors_say_what_would_have_been_right(service: Service) -> None:
         ),
         ("2026-11-21T09:30:00Z", tool_error(service, "list_traces", range={"from": "yesterday"})),
         ("takes: from, to", invalid(service, "list_traces", range={"since": "2026"})),
-        ("one of: payload", invalid(service, "list_spans", fields=["text"])),
+        ("payload, payload_available", invalid(service, "list_spans", fields=["text"])),
         ("one of: keyword", invalid(service, "query_search", dataset="tool_calls", mode="regex")),
     ):
         assert said in text

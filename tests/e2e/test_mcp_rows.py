@@ -27,7 +27,7 @@ from svc.store.reads.query import QueryStore
 from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
-from tests.e2e.mcp import NOW, TODAY, asked, beside, envelope, every_call, filled_ids, mcp, result
+from tests.e2e.mcp import NOW, TODAY, asked, beside, envelope, every_call, filled_ids, invalid, mcp, result
 from tests.service import Service, until
 from tests.store.detection.detecting import ANN, confirm, fire, opened, seen
 from tests.store.spans.test_writing import one, rows, store_of
@@ -87,7 +87,7 @@ VALUES = {
 
 #: What extends it, and is not there when SVC_MCP_EXTENSIONS is false.
 EXTENDED = {
-    "list_traces": "failed_spans sort mark feedback set filters",
+    "list_traces": "failed_spans sort mark feedback set filters fields",
     "list_spans": "by filters",
     "query_count": "by measure",
     "query_timeseries": "by measure group_by top_n",
@@ -173,8 +173,26 @@ def test_ranges_and_fields_have_the_shape_of_the_specification(service: Service)
             assert set(properties["range"]["properties"]) == {"from", "to"}
             needed = properties["range"].get("required", [])
             assert set(needed) == ({"from", "to"} if name == "query_timeseries" else set())
-        if "fields" in properties:
-            assert properties["fields"]["items"] == {"type": "string", "enum": ["payload"]}
+    for tool in to_the_letter().values():
+        fields = tool["inputSchema"]["properties"].get("fields")
+        assert fields is None or fields["items"] == {"type": "string", "enum": ["payload"]}
+
+
+def test_rows_of_chosen_fields_have_these_and_their_ids_alone(service: Service) -> None:
+    ids = filled_ids(service)
+    of_trace = {"trace_id": ids["trace_id"]}
+    for spans in (
+        asked(service, "list_spans", **of_trace, fields=["name", "error_type"])["spans"],
+        asked(service, "get_trace", **of_trace, fields=["name", "error_type"])["spans"],
+    ):
+        assert spans
+        assert all(span.keys() == {"trace_id", "span_id", "name", "error_type"} for span in spans)
+    [span, *_] = asked(service, "list_spans", **of_trace, fields=["name", "payload"])["spans"]
+    assert {"trace_id", "span_id", "name", "input", "attributes"} <= span.keys()
+    assert not span.keys() & {"kind", "started_at", "input_preview"}
+    [trace, *_] = asked(service, "list_traces", fields=["total_cost"])["traces"]
+    assert trace.keys() == {"trace_id", "total_cost"}
+    assert "one of: cache_read_tokens," in invalid(service, "list_traces", fields=["payload"])
 
 
 # --- defaults and bounds of what is listed ----------------------------------------------------------------

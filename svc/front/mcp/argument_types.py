@@ -35,6 +35,70 @@ FieldsArgument = Annotated[
         " of previews.",
     ),
 ]
+#: Columns of a row, apart from its ids; a law holds them to the rows of `svc.front.mcp.outputs`.
+TraceColumn = Literal[
+    "name",
+    "started_at",
+    "ended_at",
+    "latency_ms",
+    "session_id",
+    "user_id",
+    "call_site_id",
+    "span_count",
+    "error_count",
+    "status",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+    "input_cost",
+    "output_cost",
+    "total_cost",
+    "unpriced_spans",
+    "is_settled",
+    "input_preview",
+    "output_preview",
+    "set_entries",
+]
+SpanColumn = Literal[
+    "payload",
+    "parent_span_id",
+    "kind",
+    "name",
+    "status",
+    "error_type",
+    "call_site_id",
+    "session_id",
+    "user_id",
+    "provided_model_name",
+    "model_id",
+    "provider",
+    "started_at",
+    "ended_at",
+    "created_at",
+    "latency_ms",
+    "total_tokens",
+    "total_cost",
+    "cost_source",
+    "payload_available",
+    "input_preview",
+    "output_preview",
+    "agent_path",
+]
+TraceColumnsArgument = Annotated[
+    list[TraceColumn],
+    Meta(max_length=40, description="Rows with these and their id alone: more of them fit."),
+]
+SpanColumnsArgument = Annotated[
+    list[SpanColumn],
+    Meta(
+        max_length=40,
+        description='["payload"] gives full input, output, attributes and provided_usage instead'
+        " of previews; others give spans with these and their ids alone.",
+    ),
+]
 FiltersArgument = Annotated[
     dict[str, FilterValue],
     Meta(
@@ -46,6 +110,11 @@ FiltersArgument = Annotated[
 
 class Arguments(Struct, forbid_unknown_fields=True):
     """What every class of arguments is."""
+
+    def __post_init__(self) -> None:
+        fields = getattr(self, "fields", UNSET)
+        if fields is not UNSET and len(set(fields)) < len(fields):
+            raise ValueError("fields names one of them twice")
 
 
 class Between(Arguments, rename={"from_": "from"}):

@@ -32,7 +32,9 @@ from svc.front.mcp.argument_types import (
     MeasureArgument,
     ModeArgument,
     QArgument,
+    SpanColumnsArgument,
     SpanIdArgument,
+    TraceColumnsArgument,
     TraceIdArgument,
 )
 
@@ -183,6 +185,7 @@ class ListTracesExtended(ListTraces):
         ]
         | UnsetType
     ) = UNSET
+    fields: TraceColumnsArgument | UnsetType = UNSET
 
 
 class GetTrace(Arguments):
@@ -190,6 +193,12 @@ class GetTrace(Arguments):
 
     trace_id: TraceIdArgument
     fields: FieldsArgument | UnsetType = UNSET
+
+
+class GetTraceExtended(GetTrace):
+    """get_trace with what extends the specification."""
+
+    fields: SpanColumnsArgument | UnsetType = UNSET  # type: ignore[assignment] # takes more
 
 
 class ListSpans(Arguments):
@@ -237,6 +246,7 @@ class ListSpansExtended(ListSpans):
         | UnsetType
     ) = UNSET
     filters: FiltersArgument | UnsetType = UNSET
+    fields: SpanColumnsArgument | UnsetType = UNSET  # type: ignore[assignment] # takes more
 
 
 class GetSpan(Arguments):

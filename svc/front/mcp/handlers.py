@@ -22,6 +22,7 @@ from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
 from svc.domain.queries.datasets import EVENT_TIME, SPANS, Dataset
 from svc.domain.spans.values import identifier
 from svc.front.mcp import arguments as a
+from svc.front.mcp.columns import chosen, narrowed, wants_payload
 from svc.front.mcp.cut import with_places
 from svc.front.mcp.given import NotInProject, ToolError, bounds, given, given_identifier, limit, long_limit
 from svc.front.mcp.reads import Reads
@@ -156,6 +157,7 @@ async def get_finding_evidence(reads: Reads, project_id: int, asked: a.GetFindin
 async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended) -> Answer:
     """A page of traces, or the largest of a range."""
     low, high = bounds(asked.range)
+    columns = chosen(asked.fields)
     trace_filter = TraceFilter(
         model=given(asked.model),
         kind=given(asked.kind),
@@ -190,6 +192,7 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
         answer["traces"] = [
             {**trace, "set_entries": entries.get(trace["trace_id"], [])} for trace in answer["traces"]
         ]
+    answer["traces"] = narrowed(answer["traces"], columns)
     return answer
 
 
@@ -217,10 +220,10 @@ async def _set(reads: Reads, project_id: int, name: str) -> TraceSet:
     )
 
 
-async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:
+async def get_trace(reads: Reads, project_id: int, asked: a.GetTraceExtended) -> Answer:
     """One trace with its spans."""
     trace_id = _hex(asked.trace_id, 16)
-    payload = bool(given(asked.fields))
+    columns, payload = chosen(asked.fields), wants_payload(asked.fields)
     trace = (
         None
         if trace_id is None
@@ -231,13 +234,14 @@ async def get_trace(reads: Reads, project_id: int, asked: a.GetTrace) -> Answer:
     if trace is None:
         raise _no_trace(asked.trace_id)
     await _complete(reads, project_id, trace["spans"])
+    trace["spans"] = narrowed(trace["spans"], columns)
     return trace
 
 
 async def list_spans(reads: Reads, project_id: int, asked: a.ListSpansExtended) -> Answer:
     """A page of spans, with payloads when the page is narrow enough."""
     low, high = bounds(asked.range)
-    payload = bool(given(asked.fields))
+    columns, payload = chosen(asked.fields), wants_payload(asked.fields)
     narrow = low is not None and high is not None and high - low <= PAYLOAD_WINDOW
     if payload and asked.trace_id is UNSET and not narrow:
         raise ToolError(
@@ -272,6 +276,7 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpansExtended) 
         opening=reads.opening,
     )
     await _complete(reads, project_id, page["spans"])
+    page["spans"] = narrowed(page["spans"], columns)
     return page
 
 

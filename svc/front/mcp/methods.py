@@ -63,7 +63,7 @@ class Methods:
             case "ping":
                 return {}
             case "tools/list":
-                tools = self._catalogue
+                tools = self._catalogue_of(grant)
                 return _paged(params, "tools") or (tools.listed_to_runs if _is_run(grant) else tools.listed)
             case "tools/call":
                 return await self._call(grant, params, room_bytes, opening)
@@ -116,7 +116,7 @@ class Methods:
             return Fault(INVALID_PARAMS, "params.name must be the name of a tool; tools/list shows them")
         if not isinstance(arguments, dict | None):
             return Fault(INVALID_PARAMS, "params.arguments must be an object")
-        tool = self._catalogue.tools.get(name)
+        tool = self._catalogue_of(grant).tools.get(name)
         if tool is None or name not in self._offered(grant):
             # A name that is withheld reads the same.
             return _said(f"unknown tool: {name[:100]}; tools/list shows what there is")
@@ -138,7 +138,7 @@ class Methods:
                 f"there is no resource {uri[:100]!r}; resources/templates/list shows the forms of addresses"
             )
             return Fault(RESOURCE_NOT_FOUND, text, data={"uri": uri[: resources.URI_BOUND]})
-        tool, arguments = self._catalogue.tools[reader[0]], reader[1]
+        tool, arguments = self._catalogue_of(grant).tools[reader[0]], reader[1]
         try:
             return await self._run(
                 tool, grant, arguments, room_bytes, opening, partial(resources.contents, uri)
@@ -158,7 +158,7 @@ class Methods:
         arguments = {} if cursor is None else {"cursor": cursor}
         try:
             return await self._run(
-                self._catalogue.tools["list_cases"],
+                self._catalogue_of(grant).tools["list_cases"],
                 grant,
                 arguments,
                 room_bytes,
@@ -168,13 +168,16 @@ class Methods:
         except _REFUSALS as error:
             return Fault(INTERNAL_ERROR, _text_of(error))
 
-    @property
-    def _catalogue(self) -> Catalogue:
-        return catalogue(extensions=self.reads.extensions)
+    def _catalogue_of(self, grant: Grant) -> Catalogue:
+        return catalogue(extensions=self._is_extended(grant))
+
+    def _is_extended(self, grant: Grant) -> bool:
+        """Whether the caller has what extends the specification. Runs are ours at both ends."""
+        return self.reads.extensions or _is_run(grant)
 
     def _offered(self, grant: Grant) -> Collection[str]:
         """The names of the tools on offer: to the key of a run, those that read what was traced."""
-        return RUN_TOOLS if _is_run(grant) else self._catalogue.tools
+        return RUN_TOOLS if _is_run(grant) else self._catalogue_of(grant).tools
 
     async def _run(
         self,
@@ -188,7 +191,9 @@ class Methods:
         """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
         parsed = tool.read(arguments)
         async with self.concurrency.slot(grant.key_id):
-            reads = attrs.evolve(self.reads, room_bytes=room_bytes, opening=opening)
+            reads = attrs.evolve(
+                self.reads, room_bytes=room_bytes, opening=opening, extensions=self._is_extended(grant)
+            )
             answer = await tool.handler(reads, grant.project_id, parsed)
             return await trio.to_thread.run_sync(encode, answer, room_bytes)
 

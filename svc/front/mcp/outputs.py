@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from protocol.rest.answers import Buckets, Compared, Counted, FoundPage, Ranked
 from protocol.rest.cases import CasePage, CaseWhole, EvidencePage, FindingList, FindingWhole
+from svc.front.mcp.columns import IDS
 from svc.front.mcp.redaction import HIDDEN
 from svc.front.mcp.schemas import schema_of
 
@@ -262,12 +263,17 @@ ANSWERS: Final[dict[str, type[Struct]]] = {
     "query_search": FoundPage,
     "compare": Compared,
 }
+#: The rows of which a caller chooses columns, by tool.
+_COLUMNED: Final = {"list_traces": "traces", "get_trace": "spans", "list_spans": "spans"}
 
 
 @cache
 def output_schema(tool: str) -> dict[str, Any]:
     """The schema that every answer of a tool fits."""
     schema: dict[str, Any] = _opened(schema_of(ANSWERS[tool]))
+    if tool in _COLUMNED:
+        rows = schema["properties"][_COLUMNED[tool]]["items"]
+        rows["required"] = [name for name in rows["required"] if name in IDS]
     return schema
 
 

@@ -100,7 +100,7 @@ class Tool:
         for name, schema in properties.items():
             if error.startswith("Invalid enum") and error.endswith(f"`$.{name}`"):
                 return f"; one of: {', '.join(schema['enum'])}{self.hints.get(name, '')}"
-            if error.startswith("Invalid enum") and error.endswith(f"`$.{name}[0]`"):
+            if error.startswith("Invalid enum") and f"`$.{name}[" in error:
                 return f"; one of: {', '.join(schema['items']['enum'])}"
         if "unknown field" in error:
             ranged = error.endswith("`$.range`")
@@ -119,7 +119,7 @@ TOOLS: Final = (
     Tool("get_finding", a.GetFinding, h.get_finding),
     Tool("get_finding_evidence", a.GetFindingEvidence, h.get_finding_evidence),
     Tool("list_traces", a.ListTracesExtended, h.list_traces, specified=a.ListTraces),
-    Tool("get_trace", a.GetTrace, h.get_trace),
+    Tool("get_trace", a.GetTraceExtended, h.get_trace, specified=a.GetTrace),
     Tool("list_spans", a.ListSpansExtended, h.list_spans, specified=a.ListSpans),
     Tool("get_span", a.GetSpan, h.get_span, ask_for={"trace_id": ADD_TRACE_ID}),
     Tool("list_sessions", a.ListSessions, h.list_sessions),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema_rs
+import msgspec
 import pytest
 
 from protocol.agents import RUN_TOOLS
-from svc.front.mcp.outputs import ANSWERS, output_schema
+from svc.front.mcp.argument_types import SpanColumn, TraceColumn
+from svc.front.mcp.outputs import ANSWERS, SpanAnswer, TraceRow, output_schema
 from svc.front.mcp.redaction import HIDDEN
 from svc.front.mcp.tools import TOOLS, catalogue
 
@@ -46,6 +48,15 @@ def test_to_the_letter_and_for_runs_a_tool_is_what_the_specification_says() -> N
     for shown in (listed(specified.listed), listed(of_runs)):
         assert all(tool.keys() == keys for tool in shown.values())
     assert set(listed(of_runs)) == set(RUN_TOOLS)
+
+
+def test_columns_that_can_be_chosen_are_those_of_the_rows() -> None:
+    for column, row, apart in (
+        (TraceColumn, TraceRow, {"trace_id"}),
+        (SpanColumn, SpanAnswer, {"trace_id", "span_id", "payload_truncated"}),
+    ):
+        names = {field.name for field in msgspec.structs.fields(row)}
+        assert set(get_args(column)) - {"payload"} == names - apart
 
 
 @pytest.mark.parametrize("name", ANSWERS)
