@@ -15,6 +15,8 @@ import msgspec
 
 from svc.outside.http import HttpClient, Unreached
 
+#: The protocol that is spoken.
+PROTOCOL: Final = "2025-06-18"
 ANSWER_BYTES: Final = 24 * 1024 * 1024
 TIMEOUT_S: Final = 60.0
 
@@ -65,6 +67,19 @@ class McpClient:
             ]
         except (KeyError, TypeError):
             raise McpAway("the tools cannot be read") from None
+
+    async def instructions(self) -> str:
+        """What the server tells its clients before they ask. Raises `McpAway`."""
+        params = {
+            "protocolVersion": PROTOCOL,
+            "capabilities": {},
+            "clientInfo": {"name": "trace-svc agent run", "version": "1"},
+        }
+        answer = await self._ask("initialize", params)
+        try:
+            return str(answer["result"].get("instructions") or "")
+        except (KeyError, TypeError, AttributeError):
+            raise McpAway("the server does not introduce itself") from None
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> McpAnswer:
         """Call a tool; one that is not allowed is never asked for. Raises `McpAway`."""

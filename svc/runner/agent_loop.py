@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
+import msgspec
 import trio
 
 from protocol.agents import Spent
 from protocol.running import RunRequest
 from svc.domain.pricing.prices import PriceBook
-from svc.outside.mcp import McpClient
+from svc.outside.mcp import McpAway, McpClient
 from svc.outside.models.provider import ModelProvider, ModelRefused, Surrounding, asked_by
 from svc.runner.conversation_loop import Conversation, shown_bytes
 from svc.runner.failing import RunFailed
@@ -58,8 +59,10 @@ class AgentLoop:
         if request.credential.provider == "environment":
             limits = limits.of_model(self.around.output_tokens, self.around.context_tokens)
         meter = Meter(limits, lambda used: self._price(provider, used), run.book)
+        project = McpClient(partial(_mcp_address, run), request.mcp.tools)
+        request = await _instructed(request, project)
         tools = Toolbox(
-            McpClient(partial(_mcp_address, run), request.mcp.tools),
+            project,
             self.backend,
             request.files,
             request.json_schema,
@@ -90,6 +93,17 @@ class AgentLoop:
             cache_write_tokens=used.cache_write,
         )
         return None if priced.total_cost is None else float(priced.total_cost)
+
+
+async def _instructed(request: RunRequest, project: McpClient) -> RunRequest:
+    """The request with what the project's server tells its clients. Raises `RunFailed`."""
+    try:
+        instructions = await project.instructions()
+    except McpAway as away:
+        raise RunFailed("mcp_away", str(away)) from None
+    if not instructions:
+        return request
+    return msgspec.structs.replace(request, system_prompt=f"{request.system_prompt}\n\n{instructions}")
 
 
 def _mcp_address(run: RunnerRun) -> tuple[str, str]:

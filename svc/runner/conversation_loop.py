@@ -44,6 +44,8 @@ REFUSALS: Final = 3
 RETRY_S: Final = (1.0, 2.0, 4.0, 8.0)
 #: An estimate of tokens from bytes that is never too low: words have more than two bytes.
 BYTES_A_TOKEN: Final = 2
+#: Of what we wrote ourselves, in English and as schemas, a token has at least three.
+OWN_BYTES_A_TOKEN: Final = 3
 
 
 def turn_bytes(limits: RunLimits) -> int:
@@ -83,9 +85,7 @@ class Conversation:
         self._offers = await self.tools.offers()
         self.tools.ids |= set(self.request.known_ids)
         self._say("user", [SaidText(self.request.prompt)])
-        self._new_bytes += len(self.request.system_prompt.encode()) + sum(
-            len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
-        )
+        self._new_bytes += self._own_bytes()
         while True:
             is_last = self._is_last()
             answer = await self._answer(SUBMIT if is_last or self._force else None)
@@ -168,6 +168,13 @@ class Conversation:
             cut = f", {self._cuts} cut at the model's bound of {self._out} tokens" if self._cuts else ""
             raise RunFailed("bad_output", f"{REFUSALS} answers were refused{cut}")
 
+    def _own_bytes(self) -> int:
+        """What the texts of ours weigh that come with every call, at the price of others' bytes."""
+        own = len(self.request.system_prompt.encode()) + sum(
+            len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
+        )
+        return own * BYTES_A_TOKEN // OWN_BYTES_A_TOKEN
+
     def _tokens(self) -> int:
         """How many tokens the next call reads, at most."""
         return self._known_tokens + self._new_bytes // BYTES_A_TOKEN + 1
@@ -209,10 +216,7 @@ class Conversation:
             for utterance in older
         ]
         self._known_tokens = 0
-        self._new_bytes = len(self.request.system_prompt.encode()) + sum(
-            len(msgspec.json.encode((tool.description, tool.schema))) for tool in self._offers
-        )
-        self._new_bytes += sum(map(_weight, self._utterances))
+        self._new_bytes = self._own_bytes() + sum(map(_weight, self._utterances))
 
     async def _answer(self, forced: str | None) -> ModelAnswer:
         """One answer, asked for again where that may help. Raises `RunFailed`."""

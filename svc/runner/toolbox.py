@@ -1,7 +1,8 @@
 """What a model may call: the tools of the project that its request names, scripts, the answer.
 
-Each result has a ref (`q1`, `s1`) and is kept: what was asked, its hash, its first 64 KB. The model sees a
-long one by its head, scripts find more of it among their files. What was shown is what an answer may cite.
+Each result has a ref (`q1`, `s1`) and is kept: what was asked, its hash, its first 64 KB. Of a long one the
+model sees whole rows and how many there are; scripts find all of it among their files. What was shown is what
+an answer may cite.
 
 Danger: every result is a stranger's text. It goes to the model and into the sandbox, never into an
 argument of ours.
@@ -25,14 +26,22 @@ from svc.outside.models.conversation import ToolAnswer, ToolOffer, ToolUse
 from svc.runner.failing import RunFailed
 from svc.runner.repository import NAMES, OFFERS, Repository
 from svc.runner.sandbox import SCRIPT_S, WORK, Sandbox, SandboxAway, SandboxBackend, SandboxDied, ScriptEnd
+from svc.runner.shown_result import shown_result
 
 KEPT_BYTES: Final = 64 * 1024
-#: A longer result is shown by its head; both are less where the model reads less at once.
+#: A longer result is cut; a text without rows is shown by its head. Both are less where the model reads less
+#: at once.
 LONG_BYTES: Final = 16 * 1024
 HEAD_BYTES: Final = 4 * 1024
 #: Results that are kept, and what they weigh together.
 RESULTS: Final = 400
 RESULTS_BYTES: Final = 24 * 1024 * 1024
+#: What scripts are given of one result, and of all of them; of what has no room then, its first 64 KB.
+WHOLE_BYTES: Final = 8 * 1024 * 1024
+WHOLES_BYTES: Final = 24 * 1024 * 1024
+#: What a row of `list_spans` weighs, by which it is said how many fit. Of the demo's spans the mean is
+#: 732 bytes (measured November 2026).
+ROW_BYTES: Final = 740
 MCP_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 SUBMIT: Final = "submit_answer"
@@ -43,12 +52,14 @@ Tell = Callable[..., None]
 
 @attrs.frozen
 class KeptResult:
-    """A result: what was asked, and the first of what came back."""
+    """A result: what was asked, and what came back: its first as a text, for scripts all of it."""
 
     name: str
     arguments: Mapping[str, Any]
     digest: str
     text: str = attrs.field(repr=False)
+    #: What scripts find in its file.
+    data: bytes = attrs.field(default=b"", repr=False)
 
 
 @attrs.define(eq=False)
@@ -72,6 +83,7 @@ class Toolbox:
     #: Why the repository was not read; blank where it could be, or was not asked for.
     unread: str = ""
     _bytes: int = 0
+    _whole_bytes: int = 0
     _scripts: int = 0
     _queries: int = 0
     _deaths: int = 0
@@ -94,6 +106,8 @@ class Toolbox:
         if self.backend.scripts:
             offers.append(_SCRIPT)
         else:
+            # Told before it asks: what is cut off is nowhere else to be had.
+            offers = [self._with_room(tool) for tool in offers]
             self.without = "no sandbox can be used"
             self.tell("without_scripts", why=self.without)
         if self.repository is not None:
@@ -105,7 +119,9 @@ class Toolbox:
     def shown(self) -> ShownEvidence:
         """What an answer may cite."""
         texts = {ref: result.text for ref, result in self.results.items()}
-        return ShownEvidence(self.ids, texts, self.failed, list(self.files.values()))
+        # What a method says by way of example is no measurement.
+        given = [text for path, text in self.files.items() if path.endswith(".json")]
+        return ShownEvidence(self.ids, texts, self.failed, given)
 
     def notes(self) -> list[str]:
         """What a reader of the answer should know of how it came about."""
@@ -168,7 +184,10 @@ class Toolbox:
         """Keep a result; what the model sees of it. `ids`: those of it are the project's."""
         data = text.encode()
         head_text = data[:KEPT_BYTES].decode(errors="ignore")
-        self.results[ref] = KeptResult(use.name, use.arguments or {}, sha256(data).hexdigest(), head_text)
+        script_data = self._for_scripts(data)
+        self.results[ref] = KeptResult(
+            use.name, use.arguments or {}, sha256(data).hexdigest(), head_text, script_data
+        )
         self._bytes += min(len(data), KEPT_BYTES)
         if is_error:
             self.failed.add(ref)
@@ -177,13 +196,45 @@ class Toolbox:
             self.ids |= ids_in(text)
         if len(data) <= self.long_bytes:
             return f"[{ref}] {text}"
-        head = data[: self._head_bytes].decode(errors="ignore")
-        where = (
-            f"scripts read its first {KEPT_BYTES // 1024} KB in {WORK}/data/{ref}.json"
-            if self.backend.scripts
-            else "ask for less of it to see the rest"
+        return self._cut(ref, use, text, len(data))
+
+    def _cut(self, ref: str, use: ToolUse, text: str, size_bytes: int) -> str:
+        """A long result as the model sees it: what there is, its beginning, and where the rest is."""
+        excerpt = shown_result(text, self.long_bytes)
+        if self.backend.scripts and not self.without:
+            part = self.results[ref].data
+            portion = "all of it" if len(part) == size_bytes else f"its first {len(part) // 1024} KB"
+            remainder = f"scripts read {portion} in {WORK}/data/{ref}.json"
+        elif excerpt.field and self._takes_limit(use.name):
+            remainder = f"ask again with limit {excerpt.rows} to page through it"
+        else:
+            remainder = "ask for less of it to see the rest"
+        if not excerpt.field:
+            head = text.encode()[: self._head_bytes].decode(errors="ignore")
+            return f"[{ref}] {head}\n… cut: it is {size_bytes} bytes long; {remainder}"
+        rows = f"rows 1–{excerpt.rows} of {excerpt.rows_in_all} in {excerpt.field}"
+        return f"[{ref}] {rows}; {remainder}\n{excerpt.text}"
+
+    def _for_scripts(self, data: bytes) -> bytes:
+        """What scripts are given of a result."""
+        script_data = data[:WHOLE_BYTES] if self.backend.scripts else b""
+        if self._whole_bytes + len(script_data) > WHOLES_BYTES:
+            script_data = data[:KEPT_BYTES]
+        self._whole_bytes += len(script_data)
+        return script_data
+
+    def _takes_limit(self, name: str) -> bool:
+        offer = self._offered.get(name)
+        return offer is not None and "limit" in offer.schema.get("properties", {})
+
+    def _with_room(self, tool: ToolOffer) -> ToolOffer:
+        """A tool that says how much of its answer can be shown."""
+        if "limit" not in tool.schema.get("properties", {}):
+            return tool
+        fits = f"You see {self.long_bytes // 1024} KB of an answer, some {self.long_bytes // ROW_BYTES} rows"
+        return attrs.evolve(
+            tool, description=f"{tool.description} {fits}: ask with a limit, and with fields for more rows."
         )
-        return f"[{ref}] {head}\n… cut: it is {len(data)} bytes long; {where}"
 
     @property
     def _head_bytes(self) -> int:
@@ -226,7 +277,10 @@ class Toolbox:
         self.without = why
         del self._offered[SCRIPT]
         self.tell("without_scripts", why=why)
-        return ToolAnswer(use.id, f"no script can be run ({why}): go on without {SCRIPT}", is_error=True)
+        fits = f"of an answer you see {self.long_bytes // 1024} KB, some {self.long_bytes // ROW_BYTES} rows"
+        return ToolAnswer(
+            use.id, f"no script can be run ({why}): go on without {SCRIPT}; {fits}", is_error=True
+        )
 
     async def _ran(self, code: str) -> ScriptEnd:
         if self._sandbox is None:
@@ -236,15 +290,15 @@ class Toolbox:
             self._put.clear()
             self.tell("sandbox_up")
         for path, text in self.files.items():
-            await self._give(f"{WORK}/{path}", text)
+            await self._give(f"{WORK}/{path}", text.encode())
         for ref, result in self.results.items():
-            await self._give(f"{WORK}/data/{ref}.json", result.text)
+            await self._give(f"{WORK}/data/{ref}.json", result.data)
         return await self._sandbox.run(code, min(SCRIPT_S, max(self.left_s(), 1.0)))
 
-    async def _give(self, path: str, text: str) -> None:
+    async def _give(self, path: str, data: bytes) -> None:
         assert self._sandbox is not None
         if path not in self._put:
-            await self._sandbox.put(path, text.encode())
+            await self._sandbox.put(path, data)
             self._put.add(path)
 
     async def _drop(self) -> None:
@@ -270,7 +324,7 @@ _SCRIPT: Final = ToolOffer(
     SCRIPT,
     f"Run a Python script, at most 60 s, without network. {WORK} holds the files of the question,"
     f" its folder data"
-    " the results by their refs (q1.json). What it prints comes back, at most 64 KB.",
+    " the whole results by their refs (q1.json). What it prints comes back, at most 64 KB.",
     {
         "type": "object",
         "properties": {"code": {"type": "string", "maxLength": 60_000}},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,8 @@ import trio
 from svc.outside.microvms import MicroVmHost
 from svc.runner.sandbox import OUT_BYTES, WORK, Sandbox, SandboxAway, SandboxDied, ScriptEnd
 from svc.runner.sandboxes.hosted import MACHINES, HostedBackend
+from tests import wire
+from tests.e2e.hostile import trace_id
 from tests.runner.running import Place, answer, ended, kinds, request, runner
 from tests.runner.sandboxes.microvm_host import KEY, StandInHost, standin_host
 from tests.runner.standin_model import Asked, Reply, calls, standin
@@ -325,6 +328,35 @@ async def test_a_run_has_its_scripts_run_there_and_leaves_nothing(
     assert not host.boxes
     # Nothing that opens the project went there.
     assert place.token not in str(host.heard)
+
+
+async def test_scripts_read_the_whole_of_what_the_model_saw_a_part_of(
+    backend: HostedBackend, host: StandInHost, place: Place, service: Service
+) -> None:
+    trace = trace_id()
+    spans = [wire.span(f"{number} {'look' * 40}", trace_id=trace) for number in range(100)]
+    assert service.send(wire.request(*spans).SerializeToString()).status_code == 200
+    service.wait_for_spans(100, trace_id=trace.hex())
+    read = "import json; print(len(json.load(open('data/q1.json'))['spans']), 'spans')"
+
+    def script(asked: Asked) -> Reply:
+        match len(asked.results):
+            case 0:
+                return calls(("list_spans", {"trace_id": trace.hex(), "limit": 100}))
+            case 1:
+                return calls(("run_python", {"code": read}))
+        cited = [{"kind": "script", "id": "s1", "note": "counted"}]
+        return calls(("submit_answer", {**answer(), "citations": cited}))
+
+    with standin(script) as model:
+        async with runner(backend=backend) as client:
+            result, _ = await ended(client, "run.1", request(model, place.url, place.token))
+        first, second = model.asked[2].results
+    assert result.state == "done", result
+    assert re.match(
+        r"\[q1\] rows 1–\d\d of 100 in spans; scripts read all of it in " + f"{WORK}/data/q1.json\n", first
+    )
+    assert "100 spans" in second
 
 
 async def test_a_run_that_gets_no_machine_goes_on_without_scripts_and_says_so(
