@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect bench-judge soak chaos hostile image release docs format clean
+.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect bench-judge bench-agents soak chaos hostile image release docs format clean
 
 # Serves at once. Where a C compiler is at hand, modules of the hot path are compiled beside it, which the running
 # service takes up.
@@ -78,6 +78,9 @@ bench-detect: compiled
 
 bench-judge: .venv/.dev
 	$(BIN)/python -m tests.bench.judge $(FOLDER)
+
+bench-agents: .venv/.dev
+	$(BIN)/python -m tests.bench.agents $(ARGUMENTS)
 
 test-clients: .venv/.dev
 	$(BIN)/python -m pytest tests/e2e/clients/real_clients.py tests/e2e/clients/connect_programs.py

@@ -19,6 +19,7 @@ from protocol.agents import PURPOSES, RUN_TOOLS, ParkedFor, RunLease
 from protocol.running import Credential, McpPlace, Provider, RepoPlace, RunRequest
 from protocol.sealed import Lost
 from protocol.storage import Eviction
+from svc.application.run_surroundings import RunSurroundings
 from svc.domain.agents.answers import cited_ids, completed, form_faults, grounded, tidied, tidied_text
 from svc.domain.agents.briefs import brief_of
 from svc.domain.agents.repositories import GIT_USERS, is_hosted_by
@@ -78,8 +79,9 @@ class StoredRunRequests:
             lease.kind,
             facts.finding,
             facts.refs,
-            lease.limits,
+            limits,
             facts.rule_report,
+            await RunSurroundings(self.database).of(lease.project_id, facts.finding),
             repository=repo is not None,
         )
         return RunRequest(

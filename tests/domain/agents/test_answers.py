@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from protocol.agents import DEFAULT_LIMITS
 from svc.domain.agents.answers import (
     ShownEvidence,
     completed,
@@ -16,7 +15,6 @@ from svc.domain.agents.answers import (
     tidied_text,
     unsupported,
 )
-from svc.domain.agents.briefs import brief_of
 
 OLD, NEW, FOREIGN = "aa" * 16, "bb" * 16, "cc" * 16
 SHOWN = ShownEvidence({OLD, NEW}, {"q1": f"{NEW} failed 37 of 120", "s1": "exit code 1"}, {"s1"})
@@ -122,26 +120,3 @@ def test_a_report_keeps_what_can_be_looked_up() -> None:
         "citations": [cite("trace", FOREIGN), cite("query", "q1")],
     }
     assert grounded(triage, **known)["citations"] == [cite("query", "q1")]
-
-
-def test_a_brief_tells_the_claim_and_never_who_decided_what() -> None:
-    finding = {
-        "id": "f",
-        "title": "search fails",
-        "detector": "tool_error",
-        "evidence": {},
-        "triageVerdict": "positive",
-        "triageSummary": "somebody said so",
-        "status": "confirmed",
-    }
-    refs = [{"role": "witness", "grain": "trace", "trace_id": NEW}]
-    rule = {"verdict": "model_change", "summary": "the rule says so", "ruled_out": [{"check": "marks"}]}
-    triage = brief_of("triage", finding, refs, DEFAULT_LIMITS["triage"], rule)
-    cause = brief_of("rca", finding, refs, DEFAULT_LIMITS["rca"], rule)
-    for brief in (triage, cause):
-        text = brief.prompt + brief.system_prompt
-        for hidden in ("somebody said so", 'positive"', "the rule says so", 'model_change"'):
-            assert hidden not in text
-        assert list(brief.known_ids) == [NEW]
-    assert (triage.checklist, cause.checklist) == ([], ["marks"])
-    assert "41 turns" in triage.system_prompt
