@@ -42,7 +42,7 @@ async def test_a_finding_without_evidence_is_shown_beside_traces_of_before_and_s
     finding = await FindingStore(store).one(1, finding_id)
     assert finding is not None
     around = await RunSurroundings(store).of(1, finding)
-    assert abs(around.now - AT) < timedelta(minutes=10)
+    assert AT <= around.now <= now()
     shown = {side: {trace["trace_id"] for trace in traces} for side, traces in around.samples.items()}
     assert {side: len(ids) for side, ids in shown.items()} == {
         "before": TRACES_A_SIDE,

@@ -1,28 +1,37 @@
 """`make bench-agents`: agents look for the causes of the demo's planted faults, and how well they find them.
 
-    python -m tests.bench.agents [--times 3] [--integration openai|google|openai_compatible|anthropic]
-        [--model NAME] [--base-url URL]
+    python -m tests.bench.agents [--times 3] [--labelled FOLDER]
+        [--integration openai|google|openai_compatible|anthropic] [--model NAME] [--base-url URL]
 
 The four weeks of the demo go through the real door into a service of its own; once its three cases are open,
 a run is made for each, as often as `--times` says. Whose model answers: with `--integration`, one with the
 key in BENCH_AGENT_KEY; else the provider that AGENT_PROVIDER and its credentials in the environment name;
 else the scripted model of the tests, which shows that the bench works and nothing about any model. Prints a
 row for each fault, and what the runs used.
+
+With `--labelled` a labelled set (as `tests.bench.judge` reads it) is sent instead; every finding on it is
+judged and the cause of every case looked for, and a row says how much of what was cited people had labelled.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import httpx2
+import trio
 
+from protocol.agents import RunKind
+from tests.bench.judge import counted, sent
+from tests.bench.judge_scores import Label
 from tests.e2e.agents import Agents, agents
 from tests.e2e.sleuth import sleuth
 from tests.runner.standin_model import standin
@@ -37,6 +46,8 @@ ENVIRONMENT: Final = (
 #: A run may take its fifteen minutes five times over.
 RUN_S: Final = 5_000.0
 STORY_S: Final = 300.0
+#: Findings come within a minute of what they are about, or not.
+QUIET_S: Final = 90.0
 
 
 @attrs.frozen
@@ -143,6 +154,108 @@ def table(scores: Mapping[str, Sequence[RunScore]]) -> str:
     return "\n".join(lines)
 
 
+@attrs.frozen
+class CitedScore:
+    """One run on a labelled set: of what it cites, how much people had labelled."""
+
+    subject: str
+    kind: RunKind
+    state: str
+    verdict: str
+    spans: int
+    labelled_spans: int
+    traces: int
+    labelled_traces: int
+    turns: int
+    usd: float | None
+
+
+def cited_score(
+    subject: str,
+    kind: RunKind,
+    run: Mapping[str, Any],
+    verdict: str | None,
+    citations: Iterable[Mapping[str, Any]],
+    labels: Collection[Label],
+) -> CitedScore:
+    """A run against the labels of people."""
+    ids = {(each["kind"], each["id"]) for each in citations}
+    spans = {id_ for cited_as, id_ in ids if cited_as == "span"}
+    traces = {id_ for cited_as, id_ in ids if cited_as == "trace"}
+    return CitedScore(
+        subject,
+        kind,
+        run["state"],
+        verdict or "none",
+        len(spans),
+        len(spans & {label.span_id for label in labels}),
+        len(traces),
+        len(traces & {label.trace_id for label in labels}),
+        run["spent"]["turns"],
+        run["spent"]["usd"],
+    )
+
+
+def cited_table(scores: Iterable[CitedScore], traces: int, labels: Collection[Label]) -> str:
+    """The runs on a labelled set as Markdown; what chance would cite stands below."""
+    lines = [
+        "| Finding or case | Run | State | Verdict | Spans cited | labelled | Traces cited | labelled"
+        " | Turns | USD |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for score in scores:
+        dollars = "no price" if score.usd is None else f"{score.usd:.2f}"
+        cells = (
+            *(score.subject, score.kind, score.state, score.verdict),
+            *map(str, (score.spans, score.labelled_spans, score.traces, score.labelled_traces, score.turns)),
+            dollars,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    labelled = len({label.trace_id for label in labels})
+    if len(lines) == len(("head", "rule")):
+        lines = ["No finding was made on these traces, so that no agent had anything to look into."]
+    return "\n".join([*lines, f"\nOf all {traces} traces people labelled {labelled}."])
+
+
+def _kind_of(id_: str) -> str:
+    """What a triage cites, by the form of its id."""
+    return {16: "span", 32: "trace"}.get(len(id_), "query")
+
+
+def all_findings(house: Agents) -> list[dict[str, Any]]:
+    """The findings, once none has come for a while."""
+    findings: list[dict[str, Any]] = []
+    since_s = time.monotonic()
+    while time.monotonic() - since_s < QUIET_S:
+        time.sleep(2.0)
+        listed = house.tool("list_findings", include="all")["findings"]
+        if len(listed) != len(findings):
+            findings, since_s = listed, time.monotonic()
+    return findings
+
+
+def judged_set(house: Agents, folder: Path) -> str:
+    """A labelled set, sent, and every finding and case on it looked into."""
+    apps = sorted(one for one in folder.iterdir() if (one / "labels.json").exists())
+    traces = sum(len(sent(house.service, one)) for one in apps)
+    labels = [Label(**label) for one in apps for label in json.loads((one / "labels.json").read_text())]
+    trio.run(counted, house.service, traces)
+    scores = []
+    for finding in all_findings(house):
+        run = house.over(house.press("triage", finding["id"]), RUN_S)
+        ruled = house.call("GET", f"/findings/{finding['id']}")
+        cited = [{"kind": _kind_of(id_), "id": id_} for id_ in ruled["triageCitations"] or ()]
+        scores.append(cited_score(finding["title"], "triage", run, ruled["triageVerdict"], cited, labels))
+    for case in house.tool("list_cases")["cases"]:
+        run = house.over(house.press("rca", case["id"]), RUN_S)
+        report: Mapping[str, Any] = {}
+        if run["state"] == "done":
+            report = house.call("GET", f"/rca/{run['report_id']}")["report"]
+        cited = [one for each in report.get("hypotheses", ()) for one in each["citations"]]
+        scores.append(cited_score(case["title"], "rca", run, report.get("verdict"), cited, labels))
+    return cited_table(scores, traces, labels)
+
+
 def told_story(house: Agents) -> dict[str, dict[str, Any]]:
     """The demo's four weeks, sent and judged; its cases by their detector."""
     house.service.command("demo", "--url", house.service.url, "--weeks", "4", timeout_s=STORY_S)
@@ -224,6 +337,7 @@ def main() -> None:
     """Judge one model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--labelled", type=Path, metavar="FOLDER")
     parser.add_argument("--integration", choices=("anthropic", "openai", "google", "openai_compatible"))
     parser.add_argument("--model")
     parser.add_argument("--base-url")
@@ -234,6 +348,9 @@ def main() -> None:
         parser.error("--integration needs its key in BENCH_AGENT_KEY")
     with asked_model(options) as (name, house):
         print(f"Model: {name}\n")
+        if options.labelled:
+            print(judged_set(house, options.labelled))
+            return
         cases = told_story(house)
         scores: dict[str, list[RunScore]] = {}
         for fault in FAULTS:

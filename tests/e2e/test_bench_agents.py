@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.agents import FAULTS, RunScore, scored, table
+from tests.bench.agents import FAULTS, RunScore, cited_score, cited_table, scored, table
+from tests.bench.judge_scores import Label
 
 TENANT = FAULTS[0]
 RUN: dict[str, Any] = {
@@ -45,3 +46,17 @@ def test_a_run_without_a_report_found_nothing_and_counts_as_a_run() -> None:
     assert (failed.verdict_right, failed.cause_named, failed.evidence) == (False, False, None)
     shown = table({"a fault": [failed, RunScore("done", True, True, 1.0, 0, 6, 3_000, 0.5, 11.0)]})
     assert shown.splitlines()[-1] == "| a fault | 1 of 2 | 1 | 1 | 100 % | 0 | 5 | 2,000 | 0.38 | 10 |"
+
+
+def test_what_a_run_cites_of_a_labelled_set_is_held_against_the_labels() -> None:
+    labels = [Label("t1", "s1", "wrong tool"), Label("t1", "s2", "made up"), Label("t2", "s3", "made up")]
+    citations = [
+        {"kind": kind, "id": id_}
+        for kind, id_ in (("span", "s1"), ("span", "s9"), ("span", "s1"), ("trace", "t1"), ("query", "q1"))
+    ]
+    score = cited_score("a finding", "triage", RUN, "positive", citations, labels)
+    assert (score.spans, score.labelled_spans, score.traces, score.labelled_traces) == (2, 1, 1, 1)
+    shown = cited_table([score], 40, labels)
+    assert "| a finding | triage | done | positive | 2 | 1 | 1 | 1 | 4 | 0.25 |" in shown
+    assert shown.endswith("Of all 40 traces people labelled 2.")
+    assert "No finding was made" in cited_table([], 40, labels)
