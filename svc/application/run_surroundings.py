@@ -15,13 +15,13 @@ from uuid import UUID
 import attrs
 
 from protocol.detection import EvidenceRole
-from protocol.storage import Outage
+from protocol.storage import Slow
 from svc.domain.agents.briefs import BriefFacts
 from svc.domain.calendar import hour_of
 from svc.runtime.clock import now
 from svc.store.aggregates.vitals import What
 from svc.store.detection.cases.evidence import EvidenceStore
-from svc.store.postgres.database import READ_TIMEOUT_S, Database
+from svc.store.postgres.database import Database
 from svc.store.reads.spans import SpanReads
 from svc.store.reads.trace_filter import TraceFilter
 from svc.store.reads.traces import TraceReads
@@ -29,6 +29,8 @@ from svc.store.reads.vitals import Vital, VitalsReads, Window
 
 #: The days that are told of, and as many before them.
 WINDOW: Final = timedelta(days=7)
+#: What counting one part of the map may take.
+MAP_TIMEOUT_S: Final = 8.0
 #: Call sites, models, tools and agents that are named, each the busiest; traces of a side; spans of a trace.
 NAMED: Final = 12
 TRACES_A_SIDE: Final = 3
@@ -63,8 +65,8 @@ class RunSurroundings:
         traffic: dict[str, Any] = {"days": WINDOW.days}
         for name, what in MAP.items():
             try:
-                vitals = await reads.of(project_id, what, start, middle, end, READ_TIMEOUT_S)
-            except Outage:
+                vitals = await reads.of(project_id, what, start, middle, end, MAP_TIMEOUT_S)
+            except Slow:
                 traffic[name] = "could not be counted in time"
                 continue
             traffic[name] = [_vital(vital) for vital in vitals[:NAMED]]
@@ -92,6 +94,8 @@ class RunSurroundings:
         """Traces of the evidence in these roles; where it has none, the newest of that time."""
         ids: dict[str, None] = {}
         for role in roles:
+            if len(ids) >= TRACES_A_SIDE:
+                break
             page = await EvidenceStore(self.database).page(
                 project_id, finding_id, role=role, count_only=False, limit=4 * TRACES_A_SIDE, cursor=None
             )
