@@ -82,6 +82,10 @@ OUTPUT_BOUNDS: Final = (500, 128_000)
 CONTEXT_BOUNDS: Final = (16_000, 2_000_000)
 
 
+#: An estimate of tokens from bytes that is never too low: words have more than two bytes.
+BYTES_A_TOKEN: Final = 2
+
+
 class RunLimits(msgspec.Struct, frozen=True):
     """What a run may use. `usd` counts only where the model has a price.
 

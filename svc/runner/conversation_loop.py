@@ -15,7 +15,7 @@ import attrs
 import msgspec
 import trio
 
-from protocol.agents import RunLimits, Spent
+from protocol.agents import BYTES_A_TOKEN, RunLimits, Spent
 from protocol.running import RunRequest
 from svc.domain.agents.answers import completed, faults, tidied, unsupported
 from svc.outside.models.conversation import (
@@ -42,8 +42,6 @@ TRIMMED_CHARS: Final = 400
 #: A submitted answer is refused so often, and then no more.
 REFUSALS: Final = 3
 RETRY_S: Final = (1.0, 2.0, 4.0, 8.0)
-#: An estimate of tokens from bytes that is never too low: words have more than two bytes.
-BYTES_A_TOKEN: Final = 2
 #: Of what we wrote ourselves, in English and as schemas, a token has at least three.
 OWN_BYTES_A_TOKEN: Final = 3
 

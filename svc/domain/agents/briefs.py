@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from protocol.agents import RunKind, RunLimits
+from protocol.agents import BYTES_A_TOKEN, RunKind, RunLimits
 from svc.domain.agents.answers import ids_in
 from svc.domain.agents.methods import measured_by, method_of, sensible_checks
 from svc.domain.agents.schemas import SCHEMAS
@@ -82,10 +82,8 @@ _CLAIMED: Final = (
 )
 #: References of the evidence that are named, of each role.
 _REFS: Final = 12
-#: The share of what a model reads at once that a brief may take, by bytes that never are less than tokens
-#: times two.
+#: The share of what a model reads at once that a brief may take.
 _SHARE: Final = 0.25
-_BYTES_A_TOKEN: Final = 2
 #: What of a finding's evidence only the engines understand.
 _INTERNAL: Final = frozenset({"statistic", "bar", "phi", "arm", "rule", "from_birth", "withheld"})
 
@@ -140,10 +138,10 @@ def brief_of(
         checklist = [check["check"] for check in dossier["checks"]]
     if repository:
         question += _REPOSITORY
-    room = int(limits.context_tokens * _BYTES_A_TOKEN * _SHARE) - sum(map(len, files.values()))
+    room = int(limits.context_tokens * BYTES_A_TOKEN * _SHARE) - _bytes(files)
     further = {"application.json": _json(around.application), "samples.json": _json(around.samples)}
     for name in _GIVEN:
-        if sum(map(len, further.values())) > room:
+        if _bytes(further) > room:
             del further[name]
     files |= further
     ids = sorted(set().union(*(ids_in(text) for text in files.values())))
@@ -193,6 +191,10 @@ def _dossier(detector: str, report: Mapping[str, Any]) -> dict[str, Any]:
         "would_settle": report.get("settle") or [],
         "populations": report.get("populations"),
     }
+
+
+def _bytes(files: Mapping[str, str]) -> int:
+    return sum(len(text.encode()) for text in files.values())
 
 
 def _json(value: Mapping[str, Any]) -> str:
