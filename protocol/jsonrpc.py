@@ -25,6 +25,9 @@ UNSUPPORTED_VERSION: Final = -32022
 #: Ours, of those that the text leaves to servers: a member of a batch that has no room or no time left.
 OVER_BUDGET: Final = -32000
 
+#: The protocol that both of our ends speak: the server of the doors, and the client of a run.
+PROTOCOL_VERSION: Final = "2025-06-18"
+
 #: Messages of one batch that are answered; a longer one is refused whole.
 BATCH_BOUND: Final = 50
 

@@ -13,10 +13,9 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from protocol.jsonrpc import PROTOCOL_VERSION
 from svc.outside.http import HttpClient, Unreached
 
-#: The protocol that is spoken.
-PROTOCOL: Final = "2025-06-18"
 ANSWER_BYTES: Final = 24 * 1024 * 1024
 TIMEOUT_S: Final = 60.0
 
@@ -71,7 +70,7 @@ class McpClient:
     async def instructions(self) -> str:
         """What the server tells its clients before they ask. Raises `McpAway`."""
         params = {
-            "protocolVersion": PROTOCOL,
+            "protocolVersion": PROTOCOL_VERSION,
             "capabilities": {},
             "clientInfo": {"name": "trace-svc agent run", "version": "1"},
         }

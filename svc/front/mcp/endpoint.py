@@ -21,6 +21,7 @@ from protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     OVER_BUDGET,
+    PROTOCOL_VERSION,
     Fault,
     Message,
     Notification,
@@ -43,7 +44,7 @@ from protocol.tokens import MCP_PURPOSE, OAUTH_PURPOSE, Scope
 from svc.front.auth.bearer import authorize
 from svc.front.auth.client import Client, Surroundings, public_address
 from svc.front.concurrency import ConcurrencyLimiter
-from svc.front.mcp.methods import PROTOCOL_VERSION, RUN_PURPOSES, Methods
+from svc.front.mcp.methods import RUN_PURPOSES, Methods
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.stateless import VERSION, Stateless, initializes, misfit, speaks, status_of
 from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond

@@ -22,6 +22,7 @@ from protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    PROTOCOL_VERSION,
     RESOURCE_NOT_FOUND,
     Fault,
     Request,
@@ -36,7 +37,6 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BadArguments, Catalogue, Tool, catalogue, instructions
 from svc.store.reads.payloads import Opening
 
-PROTOCOL_VERSION: Final = "2025-06-18"
 SERVER_INFO: Final = {"name": "svc-mcp", "version": "0.1.0"}
 
 #: Keys that a run of an agent holds: of all that is offered here, they reach the run's tools.

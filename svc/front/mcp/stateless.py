@@ -22,13 +22,14 @@ from protocol.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
+    PROTOCOL_VERSION,
     RESOURCE_NOT_FOUND,
     UNSUPPORTED_VERSION,
     Fault,
     Message,
     Request,
 )
-from svc.front.mcp.methods import PROTOCOL_VERSION, SERVER_INFO, Methods, unknown_method
+from svc.front.mcp.methods import SERVER_INFO, Methods, unknown_method
 from svc.store.reads.payloads import Opening
 
 VERSION: Final = "2026-07-28"
