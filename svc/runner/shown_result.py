@@ -27,9 +27,9 @@ class ShownResult:
     rows_in_all: int = 0
 
 
-def shown_result(text: str, most_bytes: int) -> ShownResult:
-    """As much of an answer as fits into so many bytes."""
-    return _by_rows(text, most_bytes) or ShownResult(text.encode()[:most_bytes].decode(errors="ignore"))
+def shown_result(text: str, most_bytes: int, head_bytes: int) -> ShownResult:
+    """As many rows of an answer as fit into so many bytes; the head of one without rows."""
+    return _by_rows(text, most_bytes) or ShownResult(text.encode()[:head_bytes].decode(errors="ignore"))
 
 
 def _by_rows(text: str, most_bytes: int) -> ShownResult | None:

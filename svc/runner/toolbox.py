@@ -200,41 +200,39 @@ class Toolbox:
 
     def _cut(self, ref: str, use: ToolUse, text: str, size_bytes: int) -> str:
         """A long result as the model sees it: what there is, its beginning, and where the rest is."""
-        excerpt = shown_result(text, self.long_bytes)
-        if self.backend.scripts and not self.without:
+        excerpt = shown_result(text, self.long_bytes, self._head_bytes)
+        if not self.without:
             part = self.results[ref].data
             portion = "all of it" if len(part) == size_bytes else f"its first {len(part) // 1024} KB"
             remainder = f"scripts read {portion} in {WORK}/data/{ref}.json"
-        elif excerpt.field and self._takes_limit(use.name):
+        elif excerpt.field and _takes_limit(self._offered[use.name]):
             remainder = f"ask again with limit {excerpt.rows} to page through it"
         else:
             remainder = "ask for less of it to see the rest"
         if not excerpt.field:
-            head = text.encode()[: self._head_bytes].decode(errors="ignore")
-            return f"[{ref}] {head}\n… cut: it is {size_bytes} bytes long; {remainder}"
+            return f"[{ref}] {excerpt.text}\n… cut: it is {size_bytes} bytes long; {remainder}"
         rows = f"rows 1–{excerpt.rows} of {excerpt.rows_in_all} in {excerpt.field}"
         return f"[{ref}] {rows}; {remainder}\n{excerpt.text}"
 
     def _for_scripts(self, data: bytes) -> bytes:
         """What scripts are given of a result."""
-        script_data = data[:WHOLE_BYTES] if self.backend.scripts else b""
+        script_data = b"" if self.without else data[:WHOLE_BYTES]
         if self._whole_bytes + len(script_data) > WHOLES_BYTES:
             script_data = data[:KEPT_BYTES]
         self._whole_bytes += len(script_data)
         return script_data
 
-    def _takes_limit(self, name: str) -> bool:
-        offer = self._offered.get(name)
-        return offer is not None and "limit" in offer.schema.get("properties", {})
-
     def _with_room(self, tool: ToolOffer) -> ToolOffer:
         """A tool that says how much of its answer can be shown."""
-        if "limit" not in tool.schema.get("properties", {}):
+        if not _takes_limit(tool):
             return tool
-        fits = f"You see {self.long_bytes // 1024} KB of an answer, some {self.long_bytes // ROW_BYTES} rows"
-        return attrs.evolve(
-            tool, description=f"{tool.description} {fits}: ask with a limit, and with fields for more rows."
-        )
+        advice = f"You see {self._room}: ask with a limit, and with fields for more rows."
+        return attrs.evolve(tool, description=f"{tool.description} {advice}")
+
+    @property
+    def _room(self) -> str:
+        """How much of an answer can be shown."""
+        return f"{self.long_bytes // 1024} KB of an answer, some {self.long_bytes // ROW_BYTES} rows"
 
     @property
     def _head_bytes(self) -> int:
@@ -277,10 +275,8 @@ class Toolbox:
         self.without = why
         del self._offered[SCRIPT]
         self.tell("without_scripts", why=why)
-        fits = f"of an answer you see {self.long_bytes // 1024} KB, some {self.long_bytes // ROW_BYTES} rows"
-        return ToolAnswer(
-            use.id, f"no script can be run ({why}): go on without {SCRIPT}; {fits}", is_error=True
-        )
+        text = f"no script can be run ({why}): go on without {SCRIPT}; you see {self._room}"
+        return ToolAnswer(use.id, text, is_error=True)
 
     async def _ran(self, code: str) -> ScriptEnd:
         if self._sandbox is None:
@@ -313,6 +309,10 @@ class Toolbox:
                 await self.repository.aclose()
         finally:
             await self._drop()
+
+
+def _takes_limit(tool: ToolOffer) -> bool:
+    return "limit" in tool.schema.get("properties", {})
 
 
 _SUBMIT_SAID: Final = (

@@ -29,7 +29,7 @@ VALUES = st.recursive(
 def test_what_is_shown_is_json_of_whole_rows_that_fits(answered: dict[str, Any], data: st.DataObject) -> None:
     text = json.dumps(answered, ensure_ascii=False, separators=(",", ":"))
     most = data.draw(st.integers(0, len(text.encode()) + 20))
-    shown = shown_result(text, most)
+    shown = shown_result(text, most, most)
     assert len(shown.text.encode()) <= most
     if not shown.field and not shown.rows:
         assert text.startswith(shown.text)
@@ -45,7 +45,7 @@ def test_what_is_shown_is_json_of_whole_rows_that_fits(answered: dict[str, Any],
     "text", ["", "exit code 0\n[1,2,3]", "[1,2,3]", '{"a":1}', '{"a":[]}', "[" * 100_000]
 )
 def test_what_has_no_rows_is_shown_from_its_head(text: str) -> None:
-    assert shown_result(text, 5) == ShownResult(text[:5])
+    assert shown_result(text, 5, 5) == ShownResult(text[:5])
 
 
 SPANS = 100
