@@ -16,7 +16,6 @@ judged and the cause of every case looked for, and a row says how much of what w
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -30,7 +29,7 @@ import httpx2
 import trio
 
 from protocol.agents import RunKind
-from tests.bench.judge import counted, sent
+from tests.bench.judge import applications, counted, labels_of, pages, sent
 from tests.bench.judge_scores import Label
 from tests.e2e.agents import Agents, agents
 from tests.e2e.sleuth import sleuth
@@ -196,25 +195,30 @@ def cited_score(
     )
 
 
-def cited_table(scores: Iterable[CitedScore], traces: int, labels: Collection[Label]) -> str:
+def cited_table(scores: Sequence[CitedScore], traces: int, labels: Collection[Label]) -> str:
     """The runs on a labelled set as Markdown; what chance would cite stands below."""
-    lines = [
-        "| Finding or case | Run | State | Verdict | Spans cited | labelled | Traces cited | labelled"
-        " | Turns | USD |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for score in scores:
-        dollars = "no price" if score.usd is None else f"{score.usd:.2f}"
-        cells = (
-            *(score.subject, score.kind, score.state, score.verdict),
-            *map(str, (score.spans, score.labelled_spans, score.traces, score.labelled_traces, score.turns)),
-            dollars,
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    labelled = len({label.trace_id for label in labels})
-    if len(lines) == len(("head", "rule")):
+    if not scores:
         lines = ["No finding was made on these traces, so that no agent had anything to look into."]
+    else:
+        lines = [*_CITED_HEAD, *map(_cited_row, scores)]
+    labelled = len({label.trace_id for label in labels})
     return "\n".join([*lines, f"\nOf all {traces} traces people labelled {labelled}."])
+
+
+_CITED_HEAD: Final = (
+    "| Finding or case | Run | State | Verdict | Spans cited | labelled | Traces cited | labelled"
+    " | Turns | USD |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def _cited_row(score: CitedScore) -> str:
+    cells = (
+        *(score.subject, score.kind, score.state, score.verdict),
+        *map(str, (score.spans, score.labelled_spans, score.traces, score.labelled_traces, score.turns)),
+        "no price" if score.usd is None else f"{score.usd:.2f}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def _kind_of(id_: str) -> str:
@@ -236,9 +240,9 @@ def all_findings(house: Agents) -> list[dict[str, Any]]:
 
 def judged_set(house: Agents, folder: Path) -> str:
     """A labelled set, sent, and every finding and case on it looked into."""
-    apps = sorted(one for one in folder.iterdir() if (one / "labels.json").exists())
+    apps = applications(folder)
     traces = sum(len(sent(house.service, one)) for one in apps)
-    labels = [Label(**label) for one in apps for label in json.loads((one / "labels.json").read_text())]
+    labels = [label for one in apps for label in labels_of(one)]
     trio.run(counted, house.service, traces)
     scores = []
     for finding in all_findings(house):
@@ -284,14 +288,8 @@ def judged(house: Agents, fault: Fault, case: Mapping[str, Any]) -> RunScore:
 
 def own_traces(house: Agents, finding_id: str) -> set[str]:
     """All traces of a finding's evidence."""
-    traces: set[str] = set()
-    cursor: dict[str, str] = {}
-    while True:
-        page = house.tool("get_finding_evidence", finding_id=finding_id, limit=1_000, **cursor)
-        traces |= {ref["trace_id"] for ref in page["refs"] if ref.get("trace_id")}
-        if not page["next_cursor"]:
-            return traces
-        cursor = {"cursor": page["next_cursor"]}
+    refs = pages(house.service, "get_finding_evidence", "refs", finding_id=finding_id)
+    return {ref["trace_id"] for ref in refs if ref.get("trace_id")}
 
 
 @contextmanager

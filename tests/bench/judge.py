@@ -63,6 +63,16 @@ def sent(service: Service, folder: Path) -> set[str]:
     return traces
 
 
+def applications(folder: Path) -> list[Path]:
+    """The folders of the applications of a set."""
+    return sorted(one for one in folder.iterdir() if (one / "labels.json").exists())
+
+
+def labels_of(folder: Path) -> tuple[Label, ...]:
+    """What people labelled in the traces of an application."""
+    return tuple(Label(**label) for label in json.loads((folder / "labels.json").read_text()))
+
+
 async def counted(service: Service, traces: int) -> None:
     """Wait until all of them are counted and judged as far as they can be."""
 
@@ -133,7 +143,7 @@ def replayed(folder: Path) -> tuple[list[AppTraces], list[Statement], float]:
     """The applications of a set, what is said of them, and the seconds that it took."""
     with measured() as service:
         began_s = time.monotonic()
-        folders = sorted(one for one in folder.iterdir() if (one / "labels.json").exists())
+        folders = applications(folder)
         traces = {one.name: sent(service, one) for one in folders}
         trio.run(counted, service, sum(map(len, traces.values())))
         said = statements(service)
@@ -144,7 +154,7 @@ def replayed(folder: Path) -> tuple[list[AppTraces], list[Statement], float]:
                 one.name,
                 tuple(sorted(traces[one.name])),
                 tuple(call for call in calls if call[0] in traces[one.name]),
-                tuple(Label(**label) for label in json.loads((one / "labels.json").read_text())),
+                labels_of(one),
             )
             for one in folders
         ]
