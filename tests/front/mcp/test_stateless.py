@@ -9,7 +9,7 @@ import attrs
 import msgspec
 import pytest
 
-from protocol.agents import PURPOSES
+from protocol.agents import PURPOSES, RUN_TOOLS
 from svc.front.mcp.stateless import CAPABILITIES_KEY, SERVER_KEY, SUPPORTED, VERSION, VERSION_KEY
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
@@ -202,6 +202,17 @@ async def test_a_run_discovers_its_tools_alone(store: Database) -> None:
     asked = await Modern(Door.of(store, purpose=PURPOSES["rca"])).ask("server/discover")
     assert asked.result["capabilities"] == {"tools": {"listChanged": False}}
     assert "list_cases" not in asked.result["instructions"].split("Tools: ")[1]
+
+
+async def test_a_run_has_what_extends_the_specification_whatever_the_setting_says(store: Database) -> None:
+    run, client = (Door.of(store, extensions=False, purpose=purpose) for purpose in (PURPOSES["rca"], None))
+    names = [
+        {tool["name"] for tool in (await door.ask("tools/list")).result["tools"]} for door in (run, client)
+    ]
+    assert (set(RUN_TOOLS), "compare" in names[1]) == (names[0], False)
+    asked = {"name": "list_traces", "arguments": {"fields": ["total_cost"]}}
+    assert (await run.ask("tools/call", asked)).result["isError"] is False
+    assert (await client.ask("tools/call", asked)).code == -32602
 
 
 async def test_to_the_letter_one_version_is_spoken(store: Database) -> None:
