@@ -226,7 +226,7 @@ def test_a_scenario_of_the_conformance_suite_passes(node: str, service: Service,
     suite = MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
     with with_a_key(service) as address:
         done = subprocess.run(
-            [node, suite, "server", "--url", address, "--scenario", scenario],
+            [node, str(suite), "server", "--url", address, "--scenario", scenario],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
