@@ -5,16 +5,52 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
+
+import pytest
 
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import PostgresTraceStore
+from svc.web.shell.settings_pages import GROUPS
 from tests.front.people import Replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import HOSTILE, fill, heading
 from tests.web.visitor import BASE, Visitor
 
 SETTINGS = BASE + "/settings"
+
+
+async def test_settings_stand_in_three_groups_and_each_of_them_opens(owner: Visitor) -> None:
+    page = await owner.get(SETTINGS)
+    main = page.text.partition("<main")[2].partition("<dialog")[0]
+    assert re.findall("<h2[^>]*>([^<]+)</h2>", main) == ["Project", "People and access", "Operation"]
+    listed = re.findall(f'href="{BASE}/([a-z/-]+)">', main)
+    assert listed == [entry.path for group in GROUPS for entry in group.pages]
+    for path in listed:
+        opened = await owner.get(f"{BASE}/{path}")
+        assert opened.status == 200
+        # Each page knows which of the tabs above it is its own.
+        tabs = opened.text.partition('<nav class="settings-tabs"')[2].partition("</nav>")[0]
+        assert re.findall(r'href="([^"]+)"[^>]* aria-current="page"', tabs) == [f"{BASE}/{path}"]
+
+
+@pytest.mark.parametrize(
+    ("q", "found"),
+    [
+        ("retention", ["settings/project"]),
+        ("WEBHOOK", ["settings/notifications"]),
+        ("invit", ["settings/people"]),
+        ("delete person", ["settings/masking"]),
+        ("keys", ["settings/keys"]),
+        ("zebra", []),
+    ],
+)
+async def test_a_setting_is_found_by_what_people_call_it(owner: Visitor, q: str, found: list[str]) -> None:
+    page = await owner.get(f"{SETTINGS}?{urlencode({'q': q})}")
+    main = page.text.partition("<main")[2].partition("<dialog")[0]
+    assert re.findall(f'href="{BASE}/((?:settings/|prices)[a-z-]*)">', main) == found
+    assert found or heading(page) == "No setting is about “zebra”"
 
 
 async def test_a_key_is_shown_once_rotated_and_revoked(here: Replica, owner: Visitor) -> None:

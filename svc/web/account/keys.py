@@ -39,11 +39,6 @@ class KeyForm(msgspec.Struct):
     scope: str = "write"
 
 
-async def settings(visit: Visit) -> Go:
-    """Settings begin with the keys."""
-    return Go(visit.base + "/settings/keys")
-
-
 async def page(visit: Visit) -> Html:
     """The keys of the project."""
     return await _page(visit)
@@ -104,7 +99,6 @@ async def audit(visit: Visit) -> Html:
 
 
 PAGES: Final = (
-    PageRoute("GET", PROJECT + "/settings", "ORG_VIEW", settings),
     PageRoute("GET", PROJECT + "/settings/keys", "ORG_VIEW", page),
     PageRoute("POST", PROJECT + "/settings/keys", "ORG_MANAGE", mint, form=KeyForm),
     PageRoute("POST", PROJECT + "/settings/keys/rotate", "ORG_MANAGE", rotate, form=KeyId),

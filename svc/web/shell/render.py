@@ -26,6 +26,7 @@ from svc.web.shell import words
 from svc.web.shell.assets import Assets
 from svc.web.shell.filters import Token
 from svc.web.shell.page import Download, Go, Html, Sent
+from svc.web.shell.settings_pages import seen_groups
 
 ROOMS: Final = Path(__file__).parent.parent
 
@@ -102,7 +103,13 @@ def _environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals |= {"words": words, "static": assets.url, "address": query, "token": _token}
+    environment.globals |= {
+        "words": words,
+        "static": assets.url,
+        "address": query,
+        "token": _token,
+        "settings_groups": seen_groups,
+    }
     # As it is, escaped: for the value of a field, which goes back as it came.
     environment.filters["exactly"] = lambda text: Markup.escape(text)
     environment.filters["segment"] = lambda text: quote(str(text), safe="")

@@ -3,7 +3,7 @@
 
 import { visible } from "./visible.js";
 
-/** @typedef {{label: string, hint: string, go: () => void}} Entry */
+/** @typedef {{label: string, hint: string, about?: string, go: () => void}} Entry */
 
 /** @param {HTMLElement} root */
 export function start(root) {
@@ -30,10 +30,13 @@ export function start(root) {
   };
   const show = () => {
     const wanted = input.value.trim();
-    const named = (/** @type {Entry} */ entry) => entry.label.toLowerCase().includes(wanted.toLowerCase());
+    const typed = wanted.toLowerCase();
+    const named = (/** @type {Entry} */ entry) => entry.label.toLowerCase().includes(typed);
+    const about = (/** @type {Entry} */ entry) => !named(entry) && Boolean(entry.about?.includes(typed));
     // Settings are many: they show once something is typed.
     const more = wanted ? entries("[data-settings] a") : [];
-    shown = [...entries("#menu a[href], [data-action], [data-verb]"), ...views, ...more].filter(named).slice(0, 16);
+    const all = [...entries("#menu a[href], [data-action], [data-verb]"), ...views, ...more];
+    shown = [...all.filter(named), ...(wanted ? all.filter(about) : [])].slice(0, 16);
     const hint = leadsTo(wanted);
     if (hint) shown.push({ label: wanted.length > 80 ? `${wanted.slice(0, 79)}…` : wanted, hint, go: () => input.form?.requestSubmit() });
     at = 0;
@@ -105,7 +108,8 @@ function entries(which) {
     if (!(link instanceof HTMLElement) || link.classList.contains("light")) continue;
     const label = (link.firstChild?.textContent ?? "").trim();
     const hint = link.closest(".switch") ? "project" : link.matches("[data-action], [data-verb]") ? "action" : link.closest("[data-settings]") ? "settings" : "page";
-    if (label) found.push({ label, hint, go: () => link.click() });
+    const about = link.closest("[data-settings]") ? link.title.toLowerCase() : "";
+    if (label) found.push({ label, hint, about, go: () => link.click() });
   }
   return found;
 }
