@@ -387,7 +387,11 @@ def test_a_tool_of_livekit_says_that_it_failed() -> None:
         ("search_memory", "memory"),
         ("upsert_memory", "memory"),
         ("plan", "plan"),
-        ("speech_to_text", "step"),
+        ("speech_to_text", "llm"),
+        ("text_to_speech", "llm"),
+        ("realtime_inference", "llm"),
+        ("generate_live_content", "llm"),
+        ("agent_step", "step"),
     ],
 )
 def test_each_operation_has_its_kind(operation: str, kind: str) -> None:
@@ -400,6 +404,30 @@ def test_audio_among_the_modalities_is_a_part_of_either_bucket() -> None:
     )
     assert (row.input_audio_tokens, row.output_audio_tokens) == (50, 10)
     assert buckets(row) == (120, 30, None, None, None)
+
+
+@pytest.mark.parametrize(("cached", "heard"), [(30, 20), (50, 0), (60, 50)])
+def test_audio_from_the_cache_is_no_audio_of_the_input_bucket(cached: int, heard: int) -> None:
+    row = mapped(
+        {
+            **CHAT,
+            "gen_ai.request.model": "gpt-realtime",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.usage.input_tokens": 120,
+            "gen_ai.usage.cache_read.input_tokens": 60,
+            "gen_ai.usage.audio.input_tokens": 50,
+            "gen_ai.usage.audio.cache_read.input_tokens": cached,
+        }
+    )
+    # More from the cache than there is was counted beside it.
+    assert (row.input_tokens, row.input_audio_tokens) == (60, heard)
+    assert row.input_cost == ((60 - heard) * Decimal(4) + heard * Decimal(32)) / 10**6
+
+
+def test_a_realtime_session_is_a_session_where_no_conversation_is_named() -> None:
+    said = {"gen_ai.operation.name": "realtime_inference", "gen_ai.realtime_session.id": "sess_1"}
+    assert mapped(said).session_id == "sess_1"
+    assert mapped({**said, "gen_ai.conversation.id": "conv_1"}).session_id == "conv_1"
 
 
 def test_memories_show_what_was_asked_and_remembered() -> None:

@@ -38,6 +38,7 @@ Field = Literal[
     "cache_write_tokens",
     "reasoning_tokens",
     "input_audio_tokens",
+    "cached_audio_tokens",
     "output_audio_tokens",
     "service_tier",
     "input_cost",

@@ -21,6 +21,11 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "chat": "llm",
     "text_completion": "llm",
     "generate_content": "llm",
+    # One answer of a model within a realtime session, under its earlier and its present name.
+    "generate_live_content": "llm",
+    "realtime_inference": "llm",
+    "speech_to_text": "llm",
+    "text_to_speech": "llm",
     "embeddings": "embedding",
     "retrieval": "retrieval",
     "execute_tool": "tool",
@@ -189,7 +194,7 @@ DIALECT: Final = Dialect(
         "request_model": ("gen_ai.request.model",),
         "provider": ("gen_ai.provider.name", "gen_ai.system"),
         "response_id": ("gen_ai.response.id",),
-        "session_id": ("gen_ai.conversation.id",),
+        "session_id": ("gen_ai.conversation.id", "gen_ai.realtime_session.id"),
         "named": ("gen_ai.agent.name", "gen_ai.workflow.name"),
         "tool_name": ("gen_ai.tool.name", "mcp.tool.name"),
         "tool_call_id": ("gen_ai.tool.call.id", "gen_ai.tool.call_id"),
@@ -207,8 +212,9 @@ DIALECT: Final = Dialect(
         ),
         "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
         # Of the modalities audio alone has a price of its own.
-        "input_audio_tokens": ("gen_ai.usage.audio.input_tokens",),
-        "output_audio_tokens": ("gen_ai.usage.audio.output_tokens",),
+        "input_audio_tokens": ("gen_ai.usage.audio.input_tokens", "gen_ai.usage.input_audio_tokens"),
+        "cached_audio_tokens": ("gen_ai.usage.audio.cache_read.input_tokens",),
+        "output_audio_tokens": ("gen_ai.usage.audio.output_tokens", "gen_ai.usage.output_audio_tokens"),
         # What was granted before what was asked for.
         "service_tier": (
             "openai.response.service_tier",

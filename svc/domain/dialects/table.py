@@ -100,6 +100,7 @@ READERS: Final[Mapping[Field, Reader]] = {
     "cache_write_tokens": count,
     "reasoning_tokens": count,
     "input_audio_tokens": count,
+    "cached_audio_tokens": count,
     "output_audio_tokens": count,
     "input_cost": money,
     "output_cost": money,

@@ -79,7 +79,7 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         span, fields, kind, answer_text, bool(span.events) and reading.raises()
     )
     audio_in, audio_out, tier = (
-        fields.get("input_audio_tokens"),
+        _uncached_audio(fields),
         fields.get("output_audio_tokens"),
         fields.get("service_tier"),
     )
@@ -210,6 +210,14 @@ def tokens_of(fields: Found) -> Buckets:
     if output_tokens is not None and reasoning:
         output_tokens = max(output_tokens - reasoning, 0)
     return input_tokens, output_tokens, cache_read, cache_write, reasoning
+
+
+def _uncached_audio(fields: Found) -> int | None:
+    """The audio of the input bucket: what was read from the cache is in another bucket, at another price."""
+    audio: int | None = fields.get("input_audio_tokens")
+    if audio and (cached := fields.get("cached_audio_tokens")) and cached <= audio:
+        return audio - int(cached)
+    return audio
 
 
 def _costs(fields: Found, priced: Priced, tokens: Buckets) -> tuple[Costs, CostSource | None]:

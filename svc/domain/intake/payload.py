@@ -86,11 +86,14 @@ def _input(span: WireSpan, reading: Reading, kind: Kind) -> Any:
         return _value(reading.found, "tool_arguments")
     messages = reading.input_messages(span)
     if not messages:
-        return _value(reading.found, "tool_arguments", "input_value", "input_text")
+        value = _value(reading.found, "tool_arguments", "input_value", "input_text")
+        if value is not None:
+            return value
     instructions = reading.instructions(span.attributes)
     if instructions is not None:
-        messages = [{"role": "system", "content": decoded(instructions) or instructions}, *messages]
-    return _messages(messages)
+        # An agent is made with instructions and no messages.
+        messages = [{"role": "system", "content": decoded(instructions) or instructions}, *(messages or ())]
+    return _messages(messages) if messages else None
 
 
 def _output(span: WireSpan, reading: Reading, kind: Kind) -> Any:
