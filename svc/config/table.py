@@ -183,7 +183,8 @@ class Settings:
         BOOLEAN,
         "false",
         "Takes OTLP logs: events of Claude Code, Codex and Gemini CLI become spans, messages of GenAI events"
-        " steps under their span; other records, and metrics, are dropped with a count.",
+        " steps under their span, results of evaluations feedback on it; other records, and metrics, are"
+        " dropped with a count.",
     )
     max_body_bytes: int = setting(
         "SVC_INGEST_MAX_BODY_BYTES",

@@ -1,8 +1,9 @@
-"""The messages of a model call that stand in log events, as a step under the call's own span.
+"""Messages of a model call and results of its evaluation that stand in log events, as steps under its span.
 
 Called by the table. The events name the span that they belong to, which comes by another way, before or
-after: the step is under it whichever is first. Only messages are taken over, for tokens and model are the
-span's own to say. Older events hold one message each, as the provider's API writes it.
+after: the step is under it whichever is first. Only messages and results are taken over, for tokens and model
+are the span's own to say. Older events hold one message each, as the provider's API writes it. The step of a
+result has the name of its event, by which it is read as feedback on the span above it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from protocol.otlp.event_spans import EventSpan
+from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT, SESSION_ATTRIBUTE
 from svc.domain.log_events.event import LogEvent, content_span_id
 
 DETAILS: Final = "gen_ai.client.inference.operation.details"
@@ -23,7 +25,7 @@ _OLDER: Final[Mapping[str, tuple[str, str]]] = {
     "gen_ai.tool.message": ("tool", "gen_ai.input.messages"),
     "gen_ai.choice": ("assistant", "gen_ai.output.messages"),
 }
-CONTENT_EVENTS: Final = frozenset({DETAILS, *_OLDER})
+CONTENT_EVENTS: Final = frozenset({DETAILS, EVALUATION_EVENT, *_OLDER})
 _MESSAGES: Final = frozenset(
     {
         "gen_ai.input.messages",
@@ -32,6 +34,11 @@ _MESSAGES: Final = frozenset(
         "gen_ai.tool.definitions",
     }
 )
+#: What an evaluation says: beside its name at least one of these.
+_RATING: Final = frozenset(
+    {"gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label", "gen_ai.evaluation.explanation"}
+)
+_RESULT: Final = frozenset({"gen_ai.evaluation.name", AUTHOR_ATTRIBUTE, SESSION_ATTRIBUTE, *_RATING})
 
 
 def content_span(event: LogEvent) -> EventSpan | None:
@@ -52,6 +59,17 @@ def content_span(event: LogEvent) -> EventSpan | None:
     name = event.name.removeprefix("gen_ai.")
     return EventSpan(
         event.trace_id, span_id, event.span_id, name, event.time_ns, event.time_ns, attributes, without
+    )
+
+
+def evaluation_span(event: LogEvent) -> EventSpan | None:
+    """The step of an evaluation's result; None for an event that holds none."""
+    if _RATING.isdisjoint(event.attributes):
+        return None
+    attributes, without = {"gen_ai.operation.name": "run_step"}, frozenset(event.attributes) - _RESULT
+    span_id = content_span_id(event)
+    return EventSpan(
+        event.trace_id, span_id, event.span_id, event.name, event.time_ns, event.time_ns, attributes, without
     )
 
 

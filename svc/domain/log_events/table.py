@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from protocol.otlp.event_spans import EventSpan
+from svc.domain.feedback.entries import EVALUATION_EVENT
 from svc.domain.log_events import claude_code, codex, gemini_cli
-from svc.domain.log_events.content import CONTENT_EVENTS, content_span
+from svc.domain.log_events.content import CONTENT_EVENTS, content_span, evaluation_span
 from svc.domain.log_events.event import LogEvent
 from svc.domain.log_events.rules import Rules
 
@@ -24,6 +25,7 @@ _CLAUDE_SCOPE: Final = "com.anthropic.claude_code"
 Reason = Literal[
     "no event of an agent",
     "holds no messages of a span",
+    "holds no result of an evaluation",
     "belongs to a span, which tells it",
     "names no session",
     "has no time",
@@ -33,6 +35,7 @@ Reason = Literal[
 NO_SPAN: Final[Reason] = "names no span"
 UNKNOWN: Final[Reason] = "no event of an agent"
 NO_MESSAGES: Final[Reason] = "holds no messages of a span"
+NO_RESULT: Final[Reason] = "holds no result of an evaluation"
 OF_A_SPAN: Final[Reason] = "belongs to a span, which tells it"
 NO_SESSION: Final[Reason] = "names no session"
 NO_TIME: Final[Reason] = "has no time"
@@ -73,4 +76,6 @@ def _step(event: LogEvent) -> EventSpan | Reason:
         return NO_SPAN
     if not event.time_ns:
         return NO_TIME
+    if event.name == EVALUATION_EVENT:
+        return evaluation_span(event) or NO_RESULT
     return content_span(event) or NO_MESSAGES

@@ -200,6 +200,12 @@ def test_what_becomes_no_span_is_dropped_by_a_reason() -> None:
         (NO_MESSAGES, 1),
     )
     assert drop(START_NS, "", {"event.name": "gen_ai.choice"}) == ((NO_SPAN, 1),)
+    failed = {
+        "event.name": "gen_ai.evaluation.result",
+        "gen_ai.evaluation.name": "x",
+        "error.type": "timeout",
+    }
+    assert drop(START_NS, "", failed, **ids) == (("holds no result of an evaluation", 1),)
     piece = {"event.name": "codex.sse_event", "conversation.id": "c", "event.kind": "response.created"}
     assert drop(START_NS, "", piece) == ((PART, 1),)
     assert drop(0, "", prompt | {"session.id": "s"}) == (("has no time", 1),)
