@@ -28,6 +28,9 @@ def value(content: Any) -> Tree:
             return {"doubleValue": content if isfinite(content) else "NaN"}
         case list():
             return {"arrayValue": {"values": [value(member) for member in content]}}
+        case dict():
+            pairs = [{"key": key, "value": value(member)} for key, member in content.items()]
+            return {"kvlistValue": {"values": pairs}}
     return {"stringValue": content}
 
 
