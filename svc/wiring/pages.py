@@ -24,6 +24,7 @@ from svc.front.metrics import Metrics
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.runtime.child import program
 from svc.store.spans.dead_letters import DeadLetterStore
+from svc.web.account.kept_form import signed_out
 from svc.web.shell.assets import Assets
 from svc.web.shell.process_view import (
     Demo,
@@ -47,7 +48,8 @@ log = logging.getLogger(__name__)
 def site(means: Context, process_view: ProcessView) -> Site:
     """The pages, with everything they call inwards."""
     base_path = means.surroundings.base_path
-    return Site(means, process_view, PAGES, Renderer(Assets.read(base_path=base_path), base_path))
+    renderer = Renderer(Assets.read(base_path=base_path), base_path)
+    return Site(means, process_view, PAGES, renderer, signed_out)
 
 
 def process_view_of(

@@ -28,6 +28,7 @@ from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import PostgresKeyStore, matches
 from svc.store.postgres.database import Database
 from svc.store.reads.query import QueryStore
+from svc.web.account.kept_form import signed_out
 from svc.web.shell.assets import Assets
 from svc.web.shell.process_view import DemoState, IngestLight, OwnerLink, ProcessView, UntilVisible
 from svc.web.shell.render import Renderer
@@ -305,7 +306,7 @@ async def replica(
     listener = RevocationListener(
         verdicts=verdicts, store=PostgresKeyStore(database), vitals=Vitals("key-news")
     )
-    pages = Site(means, known or process_view(), PAGES, renderer())
+    pages = Site(means, known or process_view(), PAGES, renderer(), signed_out)
     app = App(keys, QueryStore(database), None, Metrics(), Api(means, ROUTES), pages).build()  # type: ignore[arg-type] # no health here
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: cache.run(task_status=task_status))

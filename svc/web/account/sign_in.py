@@ -30,6 +30,7 @@ from svc.front.auth.calls import Call
 from svc.store.accounts.projects import ProjectStore
 from svc.store.reads.onboarding import OnboardingReads
 from svc.web.account.invitation import invitation_page
+from svc.web.account.kept_form import KeptForm, kept_again
 from svc.web.shell.forms import NoFields
 from svc.web.shell.page import Go, Html, PageRoute, Visit
 from svc.web.shell.render import query
@@ -61,6 +62,9 @@ class LoginForm(msgspec.Struct):
     email: str = ""
     password: str = ""
     next: str = "/"
+    #: A form that was sent after the session before had ended: where to, and what was typed.
+    again: str = ""
+    typed: str = ""
 
     def __repr__(self) -> str:
         return "LoginForm(…)"
@@ -97,24 +101,30 @@ async def post_login(visit: Visit) -> Html | Go:
     """Sign in and go where one was going."""
     form: LoginForm = visit.form
     going = path_here(form.next)
+    kept = kept_again(form.again, form.typed)
     answer = await _answer(visit, auth.sign_in, SignIn, {"email": form.email, "password": form.password})
     if isinstance(answer, Refusal):
-        return _login_page(await _mode(visit), going, form.email, answer)
+        return _login_page(await _mode(visit), going, form.email, answer, kept)
+    if kept is not None:
+        return Html("account/send_again", {"kept": kept, "going": going}, cookies=answer.cookies, secret=True)
     if answer.data.invitation and not going.startswith("/signup?"):
         going = "/invitation"
     return Go(going, cookies=answer.cookies)
 
 
-def _login_page(mode: Mode, going: str, email: str, refusal: Refusal | None) -> Html:
+def _login_page(
+    mode: Mode, going: str, email: str, refusal: Refusal | None, kept: KeptForm | None = None
+) -> Html:
     context = {
         "mode": mode,
+        "kept": kept,
         "going": going,
         "email": email,
         "refusal": refusal,
         "policy": POLICY[mode.signup],
     }
     return Html(
-        "account/login",
+        "account/login" if kept is None else "account/signed_out",
         context,
         status=refusal.status if refusal else 200,
         secret=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl, quote
@@ -31,7 +31,9 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.storage import Outage, StoreRefused
+from svc.front.auth.callers import NOBODY
 from svc.front.auth.calls import Call, Context, admit, lowered
+from svc.front.auth.client import Client
 from svc.web.shell.frame import frame_of
 from svc.web.shell.page import PROJECT, Download, Go, Html, PageRoute, Sent, Visit
 from svc.web.shell.preferences import LAST_COOKIE, Preferences, preference_cookie
@@ -55,6 +57,8 @@ class Site:
     process_view: ProcessView
     pages: tuple[PageRoute, ...]
     renderer: Renderer
+    #: The page for whoever sends a form of ours after their session has ended, by its address and body.
+    signed_out: Callable[[Call[None], str, bytes], Awaitable[Html]]
     #: Since when the store has not answered a page.
     _away_since: datetime | None = None
 
@@ -99,6 +103,8 @@ class Site:
             client = self.means.surroundings.client(request.remote_addr, request.scheme, headers)
             call = await admit(self.means, page.rule, client, headers, path)
             if isinstance(call, Refusal):
+                if call is API_UNAUTHORIZED and page.form is not None and PART_HEADER not in headers:
+                    return await self._signed_out(client, headers, negotiation, preferences)
                 return await self._refused(call, None, negotiation, preferences)
             visit = await self._visit(page, call, preferences)
             answer = await page.handler(visit)
@@ -129,9 +135,23 @@ class Site:
         form = None
         if page.form is not None:
             form = _read_form(cast(bytes, await request.get_data(cache=False)), page.form)
+        return Visit(call, request.args.to_dict(), preferences, self.process_view, self._address(), form)
+
+    async def _signed_out(
+        self, client: Client, headers: Mapping[str, str], negotiation: Asked, preferences: Preferences
+    ) -> Response:
+        """Ask to sign in, and keep what was typed; not what a page of somebody else sends."""
+        if not self.means.surroundings.is_ours(headers, client):
+            return await self._refused(API_UNAUTHORIZED, None, negotiation, preferences)
+        call = Call(self.means, NOBODY, client, headers, {}, None)
+        body = cast(bytes, await request.get_data(cache=False))
+        answer = await self.signed_out(call, self._address(), body)
+        return await self.renderer.shown(answer, self._context(preferences, answer), negotiation)
+
+    @staticmethod
+    def _address() -> str:
         query = request.query_string.decode("latin-1")
-        address = request.path + (f"?{query}" if query else "")
-        return Visit(call, request.args.to_dict(), preferences, self.process_view, address, form)
+        return request.path + (f"?{query}" if query else "")
 
     async def _page(
         self, answer: Html, visit: Visit, negotiation: Asked, preferences: Preferences
@@ -171,8 +191,7 @@ class Site:
     ) -> Response:
         part = PART_HEADER in request.headers
         if refusal is API_UNAUTHORIZED and not part and request.method == "GET":
-            query = request.query_string.decode("latin-1")
-            back = quote(request.path + (f"?{query}" if query else ""), safe="/")
+            back = quote(self._address(), safe="/")
             return self.renderer.gone(Go("/login" if back == "/" else f"/login?next={back}"))
         context = {"refusal": refusal, "path": request.path, "away_since": None}
         if refusal is UNAVAILABLE:
