@@ -74,10 +74,10 @@ async def test_dead_letters_are_read_replayed_and_discarded_and_the_audit_says_s
     letters = DeadLetterStore(store)
     await letters.bury([letter(n, "ask") for n in (1, 2, 3)])
     await letters.bury([letter(4, "bad", HOSTILE), Letter(1, "no batch", b"\xff", now(), 1)])
-    await letters.bury([Letter(2, "another project's", b"", now(), 1)])
+    await letters.bury([Letter(2, "a letter of others", b"", now(), 1)])
     page = await owner.get(here)
     assert heading(page) == "5 dead letters wait for somebody"
-    assert "another project" not in page.text
+    assert "a letter of others" not in page.text
     for text in (page.text, (await owner.get(here + "?reason=too+wide")).text):
         assert "<img src=x" not in text
         assert "shop &lt;" in text
