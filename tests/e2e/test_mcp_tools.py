@@ -26,13 +26,13 @@ from svc.front.mcp.prompts import PROMPTS
 from svc.front.mcp.tools import TOOLS
 from tests.e2e.environments import node_with
 from tests.e2e.hostile import minted
+from tests.e2e.test_oauth import EMAIL, PASSWORD, call
 from tests.service import PLAIN, Service, running
 
 pytestmark = pytest.mark.release
 
 FOLDER: Final = Path(__file__).parent / "mcp_tools"
 MODULES: Final = FOLDER / "node_modules"
-EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
 TIMEOUT_S: Final = 120
 #: What of the suite is asked of every server. The others want what is optional, or tools made for tests.
 SCENARIOS: Final = (
@@ -52,9 +52,7 @@ def service() -> Iterator[Service]:
     """A service with sign-in and somebody who has an account."""
     with running(SVC_MCP_OAUTH="true") as service:
         account = {"email": EMAIL, "password": PASSWORD}
-        made = httpx2.post(
-            f"{service.url}/auth/signup", json=account, headers={"Origin": service.url}, timeout=60, **PLAIN
-        )
+        made = call(service, "POST", "/auth/signup", json=account, headers={"Origin": service.url})
         assert made.status_code == 201
         yield service
 

@@ -83,6 +83,13 @@ async def test_a_sign_in_leads_no_form_elsewhere(owner: Visitor, again: str) -> 
     assert (await owner.post("/login", form)).status == 303
 
 
+@pytest.mark.parametrize("page", ["http://[", "https://elsewhere.example//evil.example", "", "\\\\x"])
+async def test_a_browser_that_names_no_page_of_ours_is_led_to_the_start(owner: Visitor, page: str) -> None:
+    await owner.post("/logout")
+    late = await owner.post(RENAME, {"name": "x"}, Referer=page)
+    assert (late.status, hidden(late)["next"]) == (401, "/")
+
+
 async def test_a_fragment_that_is_sent_late_stays_a_fragment(here: Replica) -> None:
     late = await Visitor.of(here).post(RENAME, {"name": "x"}, X_Part="1")
     assert (late.status, "<main" in late.text) == (401, False)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import attrs
 
 from svc.domain.feedback.entries import NOTE, THUMB
 from svc.domain.quantities import score
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow, NumberedName
+from svc.web.shell.forms import sent_from
 from svc.web.shell.page import Visit
 
 #: Entries that stand open; the others fold.
@@ -176,7 +176,7 @@ async def column_of(
 
 def back(visit: Visit, fallback: str) -> str:
     """The page of this project that a form was sent from, as the browser says it; else another."""
-    came_from = urlsplit(visit.call.headers.get("referer", ""))
+    came_from = sent_from(visit.call.headers)
     # Under a path that we share a host by, the browser says that too.
     _, project, page = came_from.path.partition(visit.base + "/")
     if not project:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 import msgspec
@@ -35,3 +36,12 @@ async def asked(
         return BAD_REQUEST.saying(f"the form cannot be read: {error}"[:300])
     except Refused as refused:
         return refused.refusal
+
+
+def sent_from(headers: Mapping[str, str]) -> SplitResult:
+    """The address of the page that holds the form, as the browser says it; blank where it says none."""
+    try:
+        return urlsplit(headers.get("referer", ""))
+    except ValueError:
+        # Brackets that hold no address of a host: no browser sends that.
+        return urlsplit("")

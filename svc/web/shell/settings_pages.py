@@ -31,8 +31,8 @@ class SettingsPage:
 
     def is_meant(self, words: Iterable[str]) -> bool:
         """Whether each word begins a word of what is said of it."""
-        own = f"{self.name} {self.about} {self.also}".lower().replace(",", " ").replace(".", " ").split()
-        return all(any(one.startswith(word) for one in own) for word in words)
+        said = f"{self.name} {self.about} {self.also}".lower().replace(",", " ").replace(".", " ").split()
+        return all(any(known.startswith(word) for known in said) for word in words)
 
 
 @attrs.frozen
@@ -153,7 +153,9 @@ def seen_groups(*, sees_org: bool, q: str = "") -> tuple[SettingsGroup, ...]:
         attrs.evolve(
             group,
             pages=tuple(
-                page for page in group.pages if (sees_org or not page.of_org) and page.is_meant(words)
+                page
+                for page in group.pages
+                if (sees_org or not page.of_org) and (not words or page.is_meant(words))
             ),
         )
         for group in GROUPS
