@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.detect.engine import from_birth
 from svc.domain.traces.agent_path import BETWEEN
 from svc.store.postgres.database import Connection, Database
 from tests.detecting.labelled import DAY, HOUR, MONDAY, App, Planted
@@ -139,15 +140,29 @@ class Score:
         return 1 - len(self.missed) / max(len(self.core), 1)
 
     @property
+    def from_birth(self) -> list[Found]:
+        """What says of a tool that it failed too often from its start, and it did, on every usual day: a
+        fact, though nothing broke. How often it is told at which rate is a table of the engine's laws.
+        """
+        usual = {app.tool(tool): rate for app in self.apps for tool, rate in app.tools.items()}
+        return [
+            f
+            for f in self.outcome.found
+            if f.key.endswith(":birth") and usual.get(f.subject, 0.0) > from_birth.TOLERATED
+        ]
+
+    @property
     def false_alarms(self) -> list[Found]:
-        """Harmful findings that no fault explains."""
+        """Harmful findings that no fault explains and that are no fact of the first days."""
         told = {id(f) for app, one in self.planted for f in self.of(app, one)}
+        told |= {id(f) for f in self.from_birth}
         return [f for f in self.outcome.found if f.harmful and id(f) not in told]
 
     @property
     def false_cases(self) -> set[int]:
-        """Cases in which nothing is of a fault that is to open one."""
+        """Cases in which nothing is of a fault that is to open one, nor such a fact."""
         told = {f.case for app, one in self.core for f in self.of(app, one)}
+        told |= {f.case for f in self.from_birth}
         return {f.case for f in self.outcome.found if f.case is not None} - {n for n in told if n is not None}
 
     @property
@@ -212,6 +227,7 @@ class Score:
                 "false alarms a bucket-month",
                 f"{self.alarm_rate:.3f} ({len(self.false_alarms)} in {self.bucket_months:.0f})",
             ),
+            ("failing from birth, and said so", str(len(self.from_birth))),
             ("cases an outage", f"{self.cases_an_outage:.2f}; {self.merged} hold two"),
             ("said to be over while it lasted", str(len(self.given_up))),
             ("reopened", str(self.outcome.reopened)),

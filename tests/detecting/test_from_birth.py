@@ -76,6 +76,26 @@ async def test_a_tool_broken_from_birth_is_shown_at_once_and_with_six_traces_it_
     assert len(await house.told("id")) == 1
 
 
+async def test_what_came_last_is_judged_once_nothing_has_come_for_ten_minutes(store: Database) -> None:
+    house = House(store, Settings())
+    await replay(store, Hour(*broken(5)))
+    await house.look()
+    assert await house.told("id") == []
+    # What comes late has had its time; nothing later has to come first.
+    await execute(store, "update fold_state set touched_since = clock_timestamp() - interval '599 s'")
+    await house.look()
+    assert await house.told("id") == []
+    await execute(store, "update fold_state set touched_since = clock_timestamp() - interval '601 s'")
+    await house.look()
+    [(title,)] = await house.told("title")
+    assert title == "`create_return` has failed from the start: 100 % of traces"
+    # A trace that comes into the slot that was judged counts there.
+    await replay(store, Hour(*broken(6)))
+    await house.rest()
+    await house.look()
+    assert [row[0] for row in await house.told("trace_count")] == [6]
+
+
 async def test_four_failures_of_four_are_not_enough_where_many_tools_may_follow(store: Database) -> None:
     house = await looked(store, LAST, *broken(4))
     assert await house.told("id") == []

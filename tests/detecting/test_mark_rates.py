@@ -90,7 +90,7 @@ async def looked(store: Database, calls: Calls) -> House:
 async def test_what_breaks_a_schema_in_each_trace_from_birth_on_is_a_finding_and_then_a_case(
     store: Database,
 ) -> None:
-    house = await looked(store, Calls(*((n, BAD, "Hm.") for n in range(6)), (60.0, GOOD, "Hm.")))
+    house = await looked(store, Calls(*((n, BAD, "Hm.") for n in range(6))))
     [(detector, title, basis, harmful)] = await house.told("detector", "title", "basis", "harmful")
     assert detector == "marks"
     assert title == (

@@ -19,7 +19,7 @@ import attrs
 
 from protocol.detection import SiteGrain
 from svc.domain.detect.detectors.table import DETECTORS
-from svc.domain.detect.engine.slots import slot_at, watermark
+from svc.domain.detect.engine.slots import LATENESS_S, slot_at, watermark
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.store.detection.counting.tallies import QUIET_S
 from svc.store.detection.judging.bucket_states import write_state
@@ -72,6 +72,7 @@ select (select min(extract(epoch from t.first_started_at))::float
         join trace t on t.project_id = $1 and t.trace_id = w.trace_id and not w.rated) as waiting_s,
     array(select mark from mark_setting where project_id = $1 and muted) as muted_marks,
     (select site_grain from project where id = $1) as site_grain,
+    touched_since < clock_timestamp() - interval '{LATENESS_S} s' as silent,
     newest_slot, hours_before, gone_before, extract(epoch from clock_timestamp())::float as now_s,
     least(case when touched_since > clock_timestamp() - interval '{2 * QUIET_S} s' then touched_low end,
           case when touched_since > clock_timestamp() - interval '{QUIET_S} s' then before_low end) as recent
@@ -193,8 +194,10 @@ class DueStore:
         now, recent = slot_at(rows[0]["now_s"]), rows[0]["recent"]
         if (waiting_s := rows[0]["waiting_s"]) is not None:
             recent = min(slot_at(waiting_s), slot_at(waiting_s) if recent is None else recent)
-        # Event times ahead of our clock do not count.
-        until = newest + 1 if at_once else min(newest, now) + watermark(0.0)
+        # Event times ahead of our clock do not count. Where nothing has come for as long as spans may be
+        # late, the newest are judged too: a first try of five traces has no next one to move the mark.
+        wait = 1 if rows[0]["silent"] else watermark(0.0)
+        until = newest + 1 if at_once else min(newest, now) + wait
         quiet = True
         if recent is not None and recent < until and not at_once and hold_rows[0]["waited_s"] < PATIENCE_S:
             until, quiet = recent, False

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from svc.domain.detect.engine import beta
-from svc.domain.detect.engine.from_birth import ALPHA, CASE_EVIDENCE, ln_evidence, ln_threshold, surely_high
+from svc.domain.detect.engine.from_birth import (
+    ALPHA,
+    CASE_EVIDENCE,
+    bad_from_birth,
+    ln_evidence,
+    ln_threshold,
+    surely_high,
+)
 from svc.domain.detect.engine.rate_engine import RateSettings, RateState, judge_rates
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 from svc.domain.detect.engine.tallies import RateTallies
@@ -148,6 +155,29 @@ def test_it_lives_on_when_a_baseline_is_there_and_ends_when_the_failures_do() ->
     # What is over is told in the look in which it ended, and not again.
     later = judge_rates(mended, RateSettings(), over.state, START + week + HOUR)
     assert later.early is None
+
+
+def ends(seed: int, later: float) -> bool | None:
+    """Whether it is said to be over within three weeks: of a unit every ten minutes three in ten fail in the
+    first days, then so many. None: it was never told.
+    """
+    dice = np.random.default_rng(seed)
+    failed = np.concatenate((dice.random(500) < 0.3, dice.random(2_500) < later)).astype(int)
+    all_units = every(2, failed.tolist())
+    soon = all_units.between(START, START + 900)
+    told = bad_from_birth(
+        soon.slots, soon.units.cumsum(), soon.failures.cumsum(), soon.units > 0, order=1, first=START
+    )
+    if told is None:
+        return None
+    return told.followed(all_units.between(told.since + 1, START + 6_000)).known is not None
+
+
+def test_what_goes_on_failing_as_it_did_is_not_said_to_be_over() -> None:
+    assert [ends(seed, later=0.3) for seed in range(20)].count(True) == 0
+    mended = [ends(seed, later=0.1) for seed in range(20)]
+    assert mended.count(False) == 0
+    assert mended.count(True) >= 10
 
 
 def test_silence_does_not_end_it() -> None:
