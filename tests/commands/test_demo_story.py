@@ -6,6 +6,8 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from svc.commands.demo_story import StoryTrace, probe, traces_of
 from svc.domain.detect.secrets.formats import FORMATS
 from svc.domain.detect.secrets.search import find_secrets
@@ -73,6 +75,7 @@ def test_what_is_planted_stands_in_its_place() -> None:
     assert {str(t.resource["service.version"]) for day in days for t in day} == {"4.2.0", "4.3.0"}
 
 
+@pytest.mark.release
 def test_sent_twice_it_adds_nothing() -> None:
     with running() as service:
         first = service.command("demo", "--url", service.url, "--weeks", "1")
@@ -82,6 +85,7 @@ def test_sent_twice_it_adds_nothing() -> None:
         assert "stored and queryable: 0 new spans" in again
 
 
+@pytest.mark.release
 def test_the_demo_goes_into_the_project_that_is_named() -> None:
     async def shop(store: Store) -> None:
         (org,) = await store.database.fetch("select org_id from project where id = 1")

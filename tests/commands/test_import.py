@@ -117,7 +117,13 @@ def fresh(service: Service) -> str:
     return slug
 
 
-@pytest.mark.parametrize("form", ["otlp-proto", "otlp-json", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "otlp-proto",
+        *(pytest.param(form, marks=pytest.mark.release) for form in ("otlp-json", "jsonl", "parquet")),
+    ],
+)
 def test_what_was_exported_is_exported_again_as_it_was_and_twice_adds_nothing(
     instance: Service, filled: Path, tmp_path: Path, form: str
 ) -> None:
@@ -254,6 +260,7 @@ def test_what_cannot_be_imported_says_why(instance: Service, words: tuple[str, .
     assert said in done.stderr.decode()
 
 
+@pytest.mark.release
 def test_the_commands_of_the_page_do_what_it_says(instance: Service, filled: Path, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "deploy" / "moving.md").read_text(encoding="utf-8")
     script = "\n".join(re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL))

@@ -54,6 +54,7 @@ def told(service: Service, *arguments: str | Path) -> Any:
     return json.loads(service.command(*map(str, arguments), "--json"))
 
 
+@pytest.mark.release
 def test_a_backup_is_made_listed_verified_and_pruned_in_json(here: Service, open_folder: Path) -> None:
     folder = open_folder / "backups"
     made = told(here, "backup", folder)

@@ -48,6 +48,7 @@ def bill(file: Path, cost: str) -> Path:
     return file
 
 
+@pytest.mark.release
 def test_a_bill_to_the_digit_agrees_and_one_digit_more_does_not(instance: Service, tmp_path: Path) -> None:
     # 97 tokens of input, 130 of output, 27,000 read from and 1,250 written to the cache.
     done = reconciled(instance, bill(tmp_path / "cost.csv.gz", "0.0250475"))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.agents import agents
 from tests.service import until
 
 
+@pytest.mark.release
 def test_a_missing_agent_program_degrades_agents_and_nothing_else_until_it_is_there(tmp_path: Path) -> None:
     program = tmp_path / "agent"
     with agents(SANDBOX_BACKEND="local", SANDBOX_CLI=str(program)) as house:

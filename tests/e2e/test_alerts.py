@@ -196,6 +196,7 @@ def test_that_the_database_is_away_is_told_while_it_is_away_and_its_end_once(
         assert kept == set(receiver.ids())
 
 
+@pytest.mark.release
 def test_the_commands_of_the_page_run_as_they_stand_there(service: Service) -> None:
     page = (Path(__file__).parents[2] / "deploy" / "alerts.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
@@ -223,6 +224,7 @@ def test_the_commands_of_the_page_run_as_they_stand_there(service: Service) -> N
     assert [name for name in named if name not in scraped] == []
 
 
+@pytest.mark.release
 def test_a_message_is_replayed_from_the_command_line_and_a_token_comes_from_a_file(
     service: Service, tmp_path: Path
 ) -> None:

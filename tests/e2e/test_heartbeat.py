@@ -52,6 +52,7 @@ def host() -> Iterator[Host]:
         yield found
 
 
+@pytest.mark.release
 def test_one_message_at_the_start_and_none_nor_a_look_up_when_turned_off(host: Host, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(LISTENER)
     looked_up = tmp_path / "looked-up"

@@ -8,6 +8,7 @@ from base64 import b64encode
 from pathlib import Path
 
 import httpx2
+import pytest
 import trio
 
 from svc.config.table import read_settings
@@ -82,6 +83,7 @@ def test_expired_spans_go_by_command_and_by_the_sweeper(open_folder: Path) -> No
         assert details["last_freed"]["span_rows"] == 1
 
 
+@pytest.mark.release
 def test_the_sealing_key_is_changed_beside_the_service_without_losing_a_value(open_folder: Path) -> None:
     old, new = (b64encode(bytes([number]) * 32).decode() for number in (1, 2))
     with running(open_folder / "data", SVC_SECRET_KEY=old) as service:
@@ -98,6 +100,7 @@ def test_the_sealing_key_is_changed_beside_the_service_without_losing_a_value(op
         assert "0 of 1 resealed" in service.command("secrets", "rotate")
 
 
+@pytest.mark.release
 def test_a_sweeper_that_cannot_work_is_shown_and_tried_again_and_nobody_else_notices(
     open_folder: Path,
 ) -> None:

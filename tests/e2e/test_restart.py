@@ -166,6 +166,7 @@ def test_a_service_that_would_not_start_again_stays_as_it_is(tmp_path: Path) -> 
 IN_FAVOUR: Final = "stopping in favour of the next process"
 
 
+@pytest.mark.release
 def test_a_stop_that_comes_while_it_makes_way_is_a_stop() -> None:
     with running(SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
         service.process.send_signal(signal.SIGUSR2)
@@ -175,6 +176,7 @@ def test_a_stop_that_comes_while_it_makes_way_is_a_stop() -> None:
         assert service.log.read_text().count("event=stopped") == 1
 
 
+@pytest.mark.release
 def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None:
     with running(SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
 
@@ -189,6 +191,7 @@ def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None
         assert service.process.poll() is None
 
 
+@pytest.mark.release
 def test_the_port_that_a_scheme_has_by_itself_is_a_port_as_any_other() -> None:
     # An address of this machine that nobody else uses.
     address = f"127.{os.getpid() % 250 + 1}.88.1"
@@ -201,6 +204,7 @@ def test_the_port_that_a_scheme_has_by_itself_is_a_port_as_any_other() -> None:
         assert "ready again after" in service.command("restart", timeout_s=180)
 
 
+@pytest.mark.release
 def test_a_service_without_standard_streams_starts_and_begins_anew() -> None:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="trace-svc-") as fresh:
@@ -229,6 +233,7 @@ def test_a_service_without_standard_streams_starts_and_begins_anew() -> None:
             stop_postgres(folder)
 
 
+@pytest.mark.release
 def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> None:
     with running(errors_expected=True, SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
         with subprocess.Popen(
@@ -245,6 +250,7 @@ def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> N
         assert f"process {service.process.pid} ended in place of beginning anew" in said
 
 
+@pytest.mark.release
 def test_prices_that_change_while_it_begins_anew_do_not_end_it(tmp_path: Path) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text(PRICES.format(rate=1))

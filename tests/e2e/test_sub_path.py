@@ -72,7 +72,12 @@ def below() -> Iterator[Service]:
             yield service
 
 
-@pytest.fixture(params=[True, False], ids=["stripped", "passed on"])
+@pytest.fixture(
+    params=[
+        pytest.param(True, id="stripped"),
+        pytest.param(False, id="passed on", marks=pytest.mark.release),
+    ]
+)
 def terminator(request: pytest.FixtureRequest, below: Service) -> Iterator[Terminator]:
     with terminated(below.port, PATH, strips=request.param) as terminator:
         yield terminator

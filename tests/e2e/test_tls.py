@@ -317,6 +317,7 @@ def shown(public: Public, root: bytes | None) -> x509.Certificate:
         return x509.load_der_x509_certificate(der)
 
 
+@pytest.mark.release
 def test_a_certificate_of_an_authority_takes_the_place_of_our_own_and_outlives_a_restart(
     open_folder: Path,
 ) -> None:
