@@ -100,7 +100,7 @@ async def test_columns_are_kept_in_the_browser_and_cells_add_filters(store: Data
 
     async def headings() -> list[str]:
         seen = await owner.get(TRACES)
-        (head,) = re.findall(r"<table class=\"traces[^>]*>\s*<thead>(.*?)</thead>", seen.text, re.S)
+        (head,) = re.findall(r"<table class=\"traces[^>]*>\s*<thead[^>]*>(.*?)</thead>", seen.text, re.S)
         return re.findall(r">([^<]+)</th>", head)
 
     assert await headings() == usual

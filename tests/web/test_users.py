@@ -26,7 +26,7 @@ async def judge(store: Database, *entries: Feedback) -> None:
 
 
 def listed(page: str) -> list[str]:
-    return re.findall(r'<tr><td class="clip-name"><a href="[^"]*/user\?id=([^"&]*)', page)
+    return re.findall(r'<a class="card-link" href="[^"]*/user\?id=([^"&]*)', page)
 
 
 async def many(store: Database, count: int) -> None:

@@ -1,0 +1,156 @@
+"""On a phone: lists are cards of two lines, and nothing scrolls sideways."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Any
+
+import pytest
+
+from tests import wire
+from tests.browser.conftest import BASE, Opened
+from tests.browser.test_pages import check, settle
+
+TRACES = BASE + "/traces"
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+
+#: Where the lines of a row begin, from the places of the words in it.
+LINES = """row => {
+  const lines = [];
+  const walk = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(walk.currentNode);
+    const box = range.getBoundingClientRect();
+    if (!walk.currentNode.data.trim() || box.height < 8) continue;
+    if (!lines.some((line) => box.top < line.bottom && box.bottom > line.top)) lines.push(box);
+  }
+  return lines.length;
+}"""
+
+
+def send(opened: Opened, name: str) -> None:
+    """A trace without a user."""
+    began = time.time_ns() - 1_000_000_000
+    span = wire.span(name, trace_id=os.urandom(16), start_ns=began, end_ns=began + 1_000_000)
+    assert opened.service.send(wire.request(span).SerializeToString()).status_code == 200
+
+
+def lines(row: Any) -> int:
+    """How many lines of text a row has."""
+    return int(row.evaluate(LINES))
+
+
+@pytest.mark.parametrize(("path", "most"), [(TRACES, 2), (BASE + "/sessions", 3), (BASE + "/users", 3)])
+def test_on_a_phone_a_row_is_a_card_of_two_lines_and_still_a_row(
+    opened: Opened, path: str, most: int
+) -> None:
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(path))
+        settle(page)
+        rows = page.locator("[data-rows]").get_by_role("row")
+        for row in rows.all()[:5]:
+            # Sessions and users have more figures: the last may need a line of its own.
+            assert 2 <= lines(row) <= most
+        # As screen readers hear it: each cell has its heading.
+        headings = page.locator("table.cards").get_by_role("columnheader").count()
+        assert headings == rows.first.get_by_role("cell").count() > 3
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            check(page)
+
+
+def test_a_card_says_what_was_asked_and_how_it_went_above_time_duration_tokens_and_cost(
+    opened: Opened,
+) -> None:
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(TRACES))
+        settle(page)
+        card = page.locator("[data-rows] tr").first
+        top = {
+            name: card.locator(place).bounding_box()["y"]
+            for name, place in {"name": ".card-name", "asked": ".card-text", "time": ".card-link"}.items()
+        }
+        assert abs(top["name"] - top["asked"]) < 1 < top["time"] - top["name"]
+        figures = card.locator(".num:visible").all()
+        assert len(figures) == 3
+        for figure in figures:
+            assert abs(figure.bounding_box()["y"] - top["time"]) < 4
+
+
+def test_two_cards_are_ticked_and_compared(opened: Opened) -> None:
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(TRACES))
+        settle(page)
+        rows = page.locator("[data-rows] tr")
+        ticked = [rows.nth(i).get_attribute("data-id") for i in (1, 2)]
+        for i in (1, 2):
+            rows.nth(i).get_by_role("checkbox").tap()
+        assert page.url.endswith("/traces")
+        page.get_by_role("button", name="Compare two").tap()
+        page.wait_for_url(re.compile(f"/traces/({'|'.join(map(str, ticked))})"))
+        settle(page)
+        check(page)
+
+
+def test_a_card_opens_its_trace_by_a_tap_anywhere_or_by_keys(opened: Opened) -> None:
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(TRACES))
+        settle(page)
+        card = page.locator("[data-rows] tr").nth(1)
+        chosen = card.get_attribute("data-id")
+        box = card.bounding_box()
+        page.touchscreen.tap(box["x"] + box["width"] - 8, box["y"] + 8)
+        page.wait_for_url(f"**/traces/{chosen}")
+        page.go_back()
+        settle(page)
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        assert page.locator("tr.at").get_attribute("data-id") == chosen
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/traces/{chosen}")
+
+
+def test_what_arrives_while_one_looks_is_a_card_too(opened: Opened) -> None:
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(TRACES))
+        settle(page)
+        send(opened, "came by phone")
+        page.get_by_text(re.compile("^1 new$")).tap()
+        card = page.locator("[data-rows] tr").filter(has_text="came by phone")
+        card.wait_for()
+        assert lines(card) == 2
+
+
+def test_columns_of_ones_own_are_named_on_a_card(opened: Opened) -> None:
+    send(opened, "came without a user")
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(TRACES))
+        settle(page)
+        page.get_by_role("button", name="Columns").tap()
+        for name in ("Input", "Tokens", "Cost", "Spans"):
+            page.get_by_role("checkbox", name=name, exact=True).uncheck()
+        for name in ("User", "Failed"):
+            page.get_by_role("checkbox", name=name, exact=True).check()
+        page.get_by_role("button", name="Show").last.tap()
+        page.get_by_role("columnheader", name="User").wait_for(state="attached")
+        settle(page)
+        cards = page.locator("[data-rows] tr")
+        named = cards.filter(has_text="visitor-").first
+        label = "cell => getComputedStyle(cell, '::before').content"
+        assert named.locator("td").evaluate_all(f"cells => cells.map({label})") == [
+            "none",
+            "none",
+            '"User "',
+            "none",
+            '"Failed "',
+        ]
+        # One without a user keeps the column, and says nothing of it.
+        nobody = cards.filter(has_text="came without a user")
+        assert nobody.locator("td").nth(2).evaluate(label) == "none"
+        for card in (named, nobody):
+            assert card.get_by_role("cell").count() == 5
+            assert lines(card) == 2
+        check(page)
