@@ -1,4 +1,4 @@
-"""On a phone: lists are cards of two lines, and nothing scrolls sideways."""
+"""On a phone: lists are cards of two lines, list and case are two screens, and nothing scrolls sideways."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from tests import wire
 from tests.browser.conftest import BASE, Opened
-from tests.browser.test_pages import check, settle
+from tests.browser.test_pages import NARROWEST, check, fits, settle
 
-TRACES = BASE + "/traces"
+TRIAGE, TRACES = BASE + "/triage", BASE + "/traces"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 #: Where the lines of a row begin, from the places of the words in it.
@@ -154,3 +154,92 @@ def test_columns_of_ones_own_are_named_on_a_card(opened: Opened) -> None:
             assert card.get_by_role("cell").count() == 5
             assert lines(card) == 2
         check(page)
+
+
+def is_in_view(row: Any) -> bool:
+    """Whether all of it is on the screen."""
+    box = "row => { const {top, bottom} = row.getBoundingClientRect(); return [top, innerHeight - bottom]; }"
+    return min(row.evaluate(box)) >= 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_on_a_phone_a_case_fills_the_screen_and_leads_back_to_its_place_in_the_list(
+    watched: Opened, theme: str
+) -> None:
+    # So low that the last row is reached by scrolling alone.
+    with watched.page(**{**PHONE, "viewport": {"width": 390, "height": 300}}, color_scheme=theme) as page:
+        page.goto(watched.url(TRIAGE))
+        settle(page)
+        check(page)
+        assert page.locator(".pane").is_hidden()
+        row = page.locator("[data-cases] li").last
+        reference = row.get_attribute("data-ref")
+        row.scroll_into_view_if_needed()
+        box = row.bounding_box()
+        page.touchscreen.tap(box["x"] + box["width"] - 4, box["y"] + box["height"] - 4)
+        page.wait_for_url(f"**/cases/{reference}?in=open")
+        settle(page)
+        check(page)
+        assert page.locator("[data-cases]").count() == 0
+        page.get_by_role("heading", level=1).wait_for()
+        page.get_by_role("link", name="Open cases").tap()
+        page.wait_for_url(f"**/triage?case={reference}#{reference}")
+        settle(page)
+        assert is_in_view(row)
+        assert page.locator(".pane").is_hidden()
+        check(page)
+
+
+def test_a_case_hides_nothing_on_the_narrowest_screen(watched: Opened) -> None:
+    with watched.page(viewport={"width": NARROWEST, "height": 844}, has_touch=True) as page:
+        page.goto(watched.url(f"{BASE}/cases/C-2?in=open"))
+        settle(page)
+        fits(page)
+        for name in ("Resolve", "Mute", "Not an issue", "Copy for a ticket"):
+            assert page.get_by_role("button", name=name).first.is_visible()
+        trace = page.locator(".exemplars [data-rows] tr").first
+        assert trace.get_by_role("link", name="Compare with a healthy trace").is_visible()
+        headings = page.locator(".exemplars").get_by_role("columnheader").count()
+        assert trace.get_by_role("cell").count() == headings
+        # The bar of verbs ends the page and covers none of it.
+        bar = page.locator(".verbs").bounding_box()
+        assert bar["y"] > trace.bounding_box()["y"] + 100
+        page.get_by_role("button", name="Mute").tap()
+        page.locator(":popover-open").get_by_label("for a day").wait_for()
+        check(page)
+
+
+def test_by_keys_alone_from_the_list_to_a_case_and_back_on_a_narrow_screen(watched: Opened) -> None:
+    with watched.page(**PHONE) as page:
+        page.goto(watched.url(TRIAGE))
+        settle(page)
+        page.keyboard.press("j")
+        chosen = page.locator("li.at").get_attribute("data-ref")
+        # No key acts on a case that is not shown.
+        page.keyboard.press("r")
+        assert page.locator(":popover-open").count() == 0
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/cases/{chosen}?in=open")
+        settle(page)
+        page.keyboard.press("Escape")
+        page.wait_for_url(f"**/triage?case={chosen}#{chosen}")
+        # A wider screen, as a tablet that is turned, has the pane again.
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.locator(f".pane[data-case={chosen}]:not([inert])").wait_for()
+        page.keyboard.press("r")
+        page.locator(":popover-open").wait_for()
+
+
+def test_a_phone_without_scripts_reads_cases_and_compares_traces(watched: Opened) -> None:
+    with watched.page(**PHONE, java_script_enabled=False) as page:
+        page.goto(watched.url(TRIAGE))
+        page.locator("[data-cases] a.what").first.tap()
+        page.wait_for_url("**/cases/C-*?in=open")
+        page.get_by_role("link", name="Open cases").tap()
+        page.wait_for_url("**/triage?case=*")
+        page.goto(watched.url(f"{TRACES}?range=30d"))
+        for i in (0, 1):
+            page.locator("[data-rows] tr").nth(i).get_by_role("checkbox").check()
+        page.get_by_role("button", name="Compare two").tap()
+        page.get_by_role("heading", level=1).wait_for()
+        assert "against=" in page.url

@@ -69,7 +69,7 @@ def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> Non
         page.wait_for_url(f"**/cases/{second}?in=open")
         settle(page)
         page.keyboard.press("Escape")
-        page.wait_for_url(f"**/triage?case={second}")
+        page.wait_for_url(f"**/triage?case={second}#{second}")
         settle(page)
         page.keyboard.press("m")
         page.locator(":popover-open").get_by_label("for a day").wait_for()

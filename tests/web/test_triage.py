@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+import pytest
 
 from protocol.detection import RULE, Detection, Triage
 from svc.domain.detect.detectors.table import DETECTORS, lacking
@@ -16,7 +17,7 @@ from svc.runtime.clock import now
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Connection, Database
-from svc.web.cases import case_text
+from svc.web.cases import case_text, triage
 from tests.front.people import Replica
 from tests.store.detection.counting.test_tallying import begin
 from tests.store.detection.detecting import fire, opened, seen
@@ -201,6 +202,28 @@ async def test_a_case_leads_to_its_neighbours_in_the_list_that_one_came_from(
     assert await beside("/cases/C-3?in=open") == ["previous C-2?in=open", "next C-1?in=open"]
     assert await beside("/cases/C-3?in=muted") == []
     assert await beside("/cases/C-3?in=resolved") == []
+
+
+async def test_a_case_leads_back_to_its_row_in_the_list_that_one_came_from(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await three(store)
+    monkeypatch.setattr(triage, "ROWS", 2)
+
+    def link(page: Seen, pattern: str) -> str:
+        return html.unescape(re.findall(pattern, page.text)[0])
+
+    later = await owner.get(link(await owner.get(TRIAGE), r'href="([^"]+)">Show the next ones'))
+    assert listed(later) == ["C-1"]
+    case = link(later, r'class="what card-link" href="([^"]+)"')
+    up = link(await owner.get(case), r'href="([^"]+)" data-up')
+    assert up.endswith("case=C-1#C-1")
+    assert listed(await owner.get(up.partition("#")[0])) == ["C-1"]
+    # What has left the list leads to the one behind it.
+    await owner.post(BASE + "/cases/C-2/mute", {"tab": "open", "back": "case"})
+    for tab, place in (("open", "C-3"), ("muted", "C-2")):
+        case = f"{BASE}/cases/C-2?in={tab}"
+        assert link(await owner.get(case), r'(#.*?)" data-up') == f"#{place}"
 
 
 async def test_whoever_is_second_hears_who_was_first(here: Replica, store: Database, owner: Visitor) -> None:

@@ -10,6 +10,7 @@ from svc.store.detection.cases.cases import CaseStore
 from svc.web.cases.case_view import MUTES, view_of
 from svc.web.cases.triage import done
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
+from svc.web.shell.render import query
 
 
 async def case(visit: Visit) -> Html | Refusal:
@@ -29,7 +30,13 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
     previous_case, behind = await CaseStore(visit.means.questions).beside(
         visit.project.id, reference, tab, visit.means.now()
     )
+    cursor = visit.query.get("cursor")
+    # A case that has left the list leads back to the one behind it.
+    target = view.case["reference"] if tab == view.case["state"] else behind or previous_case
+    address = query(visit.base + "/triage", tab=None if tab == "open" else tab, cursor=cursor, case=target)
     context = {
+        "up": f"{address}#{target}" if target else address,
+        "cursor": cursor,
         "view": view,
         "mutes": MUTES,
         "manages": visit.manages,

@@ -63,7 +63,7 @@ async def rows_of(visit: Visit, cases: list[dict[str, Any]], tab: str, now: date
             case_text.Title.of(case["title"]),
             case_text.SEVERITIES[case["severity"]],
             lines.get(case["id"]),
-            query(visit.base + "/triage", tab=None if tab == "open" else tab, case=case["reference"]),
+            query(f"{visit.base}/cases/{case['reference']}", in_=tab, cursor=visit.query.get("cursor")),
         )
         for case in cases
     ]

@@ -95,6 +95,7 @@ def _around(visit: Visit, tab: str, references: list[str], reference: str | None
     following = references[index + 1 :][:1] or references[:index][-1:] if index >= 0 else []
     return {
         "tab": tab,
+        "cursor": visit.query.get("cursor"),
         "back": "triage",
         "then": following[0] if following else "",
         "mutes": MUTES,

@@ -1,9 +1,15 @@
 // @ts-check
-/** The inbox: cases by keys, each read in the pane beside the list; toasts that go; the list that has changed. */
+/**
+ * The inbox: cases by keys, each read in the pane beside the list, or on its page where there is no room for a pane;
+ * toasts that go; the list that has changed.
+ */
 
 import { load } from "./part.js";
 
 const SHOWN_MS = 8000;
+
+/** Where a case is read on a page of its own. */
+const PHONE = matchMedia("(max-width: 899px)");
 
 /** @param {HTMLElement} root */
 export function start(root) {
@@ -54,52 +60,58 @@ function keys(root, list) {
     link.setAttribute("aria-current", "true");
     link.focus({ preventScroll: true });
     row.scrollIntoView({ block: "nearest" });
-    show(root, all, row.dataset.ref ?? "", link.href);
+    if (!PHONE.matches) show(root, all, row.dataset.ref ?? "");
   };
   document.addEventListener("key:next-row", move(1));
   document.addEventListener("key:previous-row", move(-1));
-  document.addEventListener("key:open-row", (event) => {
-    const link = root.querySelector(".pane-title a");
-    if (!(link instanceof HTMLElement)) return;
+  const open = (/** @type {Event} */ event) => {
+    const link = all[current()]?.querySelector("a");
+    if (!link) return;
     event.preventDefault();
-    link.click();
-  });
+    location.assign(link.href);
+  };
+  document.addEventListener("key:open-row", open);
   list.addEventListener("keydown", (event) => {
-    const link = root.querySelector(".pane-title a");
-    if (event.key !== "Enter" || !(event.target instanceof HTMLElement) || !event.target.closest("li.at")) return;
-    if (!(link instanceof HTMLElement)) return;
-    event.preventDefault();
-    link.click();
+    if (event.key === "Enter" && event.target instanceof HTMLElement && event.target.closest("li.at")) open(event);
   });
   list.addEventListener("click", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     const row = target.closest("li");
-    if (!row || event.ctrlKey || event.metaKey || event.shiftKey || event.button || narrow()) return;
+    if (!row || event.ctrlKey || event.metaKey || event.shiftKey || event.button || PHONE.matches) return;
     event.preventDefault();
     select(row);
   });
+  const fit = () => {
+    const pane = root.querySelector(".pane");
+    // A pane that is not shown takes no key.
+    if (pane instanceof HTMLElement) pane.inert = PHONE.matches;
+    const row = all[current()];
+    if (row && !PHONE.matches) show(root, all, row.dataset.ref ?? "");
+  };
+  PHONE.addEventListener("change", fit);
+  if (PHONE.matches) fit();
 }
-
-/** Whether the pane stands below the list, where a page of its own reads better. */
-const narrow = () => matchMedia("(max-width: 899px)").matches;
 
 let showing = new AbortController();
 
-/** Read a case in the pane; the address says which. @param {HTMLElement} root @param {HTMLElement[]} all @param {string} ref @param {string} address */
-function show(root, all, ref, address) {
+/** Read a case in the pane; the address says which. @param {HTMLElement} root @param {HTMLElement[]} all @param {string} ref */
+function show(root, all, ref) {
   const pane = root.querySelector(".pane");
   if (!(pane instanceof HTMLElement) || pane.dataset.case === ref) return;
   pane.dataset.case = ref;
   // Until the new case stands there, no key and no press acts on the old one.
   pane.inert = true;
+  const address = new URL(location.href);
+  address.searchParams.set("case", ref);
+  address.hash = "";
   history.replaceState(history.state, "", address);
   showing.abort();
   showing = new AbortController();
   const of = all.map((row) => row.dataset.ref).join(",");
-  const query = new URLSearchParams({ case: ref, tab: root.dataset.tab ?? "open", of });
+  const query = new URLSearchParams({ case: ref, tab: root.dataset.tab ?? "open", of, cursor: address.searchParams.get("cursor") ?? "" });
   load(pane, `${root.dataset.pane}?${query}`, showing.signal).then(() => {
     if (pane.dataset.case !== ref) return;
-    pane.inert = false;
+    pane.inert = PHONE.matches;
     pane.scrollTo(0, 0);
   });
 }
