@@ -156,6 +156,35 @@ def test_columns_of_ones_own_are_named_on_a_card(opened: Opened) -> None:
         check(page)
 
 
+def test_feedback_and_sets_are_cards_too(opened: Opened) -> None:
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(TRACES))
+        settle(page)
+        for i in (1, 2):
+            page.locator("[data-rows] tr").nth(i).get_by_role("checkbox").tap()
+        page.get_by_label("Add what is ticked to").fill("of a phone")
+        page.get_by_role("button", name="Add", exact=True).last.tap()
+        page.wait_for_url("**/sets/*")
+        address = page.url
+        page.locator(".card-link").first.tap()
+        page.wait_for_url("**/traces/*")
+        page.get_by_role("button", name="Yes").first.tap()
+        page.locator("[data-thumb=up][aria-pressed=true]").wait_for()
+        for path in (address, opened.url(f"{BASE}/sets"), opened.url(f"{BASE}/feedback")):
+            page.goto(path)
+            settle(page)
+            check(page)
+            row = page.locator(".cards [data-rows] tr").first
+            assert 2 <= lines(row) <= 5
+            headings = page.locator(".cards").get_by_role("columnheader").count()
+            assert headings == row.locator("[role=cell], [role=rowheader]").count()
+        # What can be pressed on a card is not covered by its link.
+        page.get_by_role("button", name=re.compile("is good$")).tap()
+        page.wait_for_url("**/feedback")
+        page.get_by_role("button", name="helpful: higher is good").tap()
+        page.get_by_role("button", name="helpful: lower is good").wait_for()
+
+
 def is_in_view(row: Any) -> bool:
     """Whether all of it is on the screen."""
     box = "row => { const {top, bottom} = row.getBoundingClientRect(); return [top, innerHeight - bottom]; }"

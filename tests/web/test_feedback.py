@@ -216,7 +216,7 @@ async def test_the_page_tells_what_each_name_says_and_what_was_written(
     await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "text": "<i>See</i> step 3"})
     page = (await owner.get(f"{BASE}/feedback")).text
     assert "75 % of 4 thumbs say helpful" in page
-    assert re.search(r'>stars</a></th><td class="num">4</td><td class="num">1.5</td>', page)
+    assert re.search(r">stars</a></th><td [^>]+>4</td><td [^>]+>1.5</td>", page)
     assert "&lt;i&gt;See&lt;/i&gt; step 3" in page
     await owner.post(f"{BASE}/feedback/better", {"name": "stars", "better": "lower"})
     assert "higher instead" in (await owner.get(f"{BASE}/feedback")).text
