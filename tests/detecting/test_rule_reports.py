@@ -203,6 +203,17 @@ async def test_what_only_evidence_knows_is_counted_by_its_witnesses(store: Datab
     assert "cites" in (found.after.noted or "")
 
 
+async def test_the_report_on_a_secret_says_where_it_is_and_compares_nothing(store: Database) -> None:
+    stories = await fill(store, _failing)
+    report = await told(
+        store, await case_of(store, stories, "secret_high", "site:desk", detector="secret_leak")
+    )
+    assert (report["sighting"], report["ruled_out"], report["hypotheses"]) == (True, [], [])
+    assert "hold a secret of this form, before none." in report["summary"]
+    assert report["settle"][0].startswith("Revoke it where it was issued")
+    assert "Checks" not in report["detailed_report"]
+
+
 async def test_one_case_has_one_report_however_many_analysts_look(store: Database) -> None:
     stories = await fill(store, _failing, before=80, after=80)
     case_id = await case_of(store, stories, "tool_error_rate", "tool:search")

@@ -115,7 +115,8 @@ class Mark:
 
 @attrs.frozen(eq=False)
 class Claim:
-    """What a finding says. `rate` tells a share of failures from a size; `money` whether sizes are dollars.
+    """What a finding says. `rate` tells a share of failures from a size; `money` whether sizes are dollars;
+    `sighting` that one event is enough, as of a secret.
     `onset`, `low` and `high` are slots; `evidence` are its traces by role, in the order of the detector.
     """
 
@@ -126,6 +127,7 @@ class Claim:
     onset: int
     low: int
     high: int
+    sighting: bool = False
     evidence: Mapping[EvidenceRole, tuple[bytes, ...]] = attrs.field(factory=dict)
 
     def near(self, mark: Mark) -> bool:

@@ -1,6 +1,7 @@
 """The report of a root-cause analysis by rule, as it is stored and shown.
 
-Owns: `report_of` and its shape `{engine, verdict, summary, ruled_out[{check, assessment, measurement}],
+Owns: `report_of` and its shape `{engine, sighting, verdict, summary,
+ruled_out[{check, assessment, measurement}],
 hypotheses[{title, confidence, rationale, evidence_trace_ids, citations}], settle[], populations,
 detailed_report}`. The analyst stores it. A reader finds verdict, summary, hypotheses and detailed report in
 an agent's report too; `check` is the id that an agent's checklist goes by. Cites traces of the finding's
@@ -14,11 +15,11 @@ from typing import Any, Final
 
 from protocol.detection import EvidenceRole
 from svc.domain.quantities import count, duration, money, p_value, percent
-from svc.domain.rca import checks, figures
+from svc.domain.rca import checks, figures, sightings
 from svc.domain.rca.cohort import Claim, Cohort, Mark, Unit, label_of
 from svc.domain.rca.shares import AttributeCheck
 from svc.domain.rca.statistics import wilson
-from svc.domain.rca.verdict import Concentration, Judged, judge, shifts_traffic
+from svc.domain.rca.verdict import Concentration, Judged, RcaVerdict, judge, shifts_traffic
 
 ENGINE: Final = "rule"
 SUMMARY_CHARS: Final = 600
@@ -42,23 +43,27 @@ _SETTLE_LACKING: Final = {
 
 def report_of(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) -> dict[str, Any]:
     """The whole report on a claim, ready for JSON."""
-    judgement = judge(claim, before, after, marks)
-    ruled_out = checks.told(claim, before, after, marks, judgement)
-    hypotheses = _hypotheses(claim, after, judgement)
-    settle = _settle(judgement)
-    change = moved_of(claim, before, after)
-    summary = _summary(claim, change, judgement)
+    if claim.sighting:
+        verdict: RcaVerdict = "inconclusive"
+        ruled_out, hypotheses, settle = [], [], list(sightings.STEPS)
+        summary = sightings.summary_of(claim, before, after)
+    else:
+        judgement = judge(claim, before, after, marks)
+        verdict = judgement.verdict
+        ruled_out = checks.told(claim, before, after, marks, judgement)
+        hypotheses = _hypotheses(claim, after, judgement)
+        settle = _settle(judgement)
+        summary = _summary(claim, moved_of(claim, before, after), judgement)
     return {
         "engine": ENGINE,
-        "verdict": judgement.verdict,
+        "sighting": claim.sighting,
+        "verdict": verdict,
         "summary": summary[:SUMMARY_CHARS],
         "ruled_out": ruled_out,
         "hypotheses": hypotheses,
         "settle": settle,
         "populations": {"before": _side(before), "after": _side(after)},
-        "detailed_report": _detailed(summary, change, ruled_out, hypotheses, settle, (before, after))[
-            :REPORT_CHARS
-        ],
+        "detailed_report": _detailed(summary, ruled_out, hypotheses, settle, (before, after))[:REPORT_CHARS],
     }
 
 
@@ -289,8 +294,7 @@ def _settle(judged: Judged) -> list[str]:
 
 def _detailed(
     summary: str,
-    moved: str,
-    ruled_out: Iterable[dict[str, str]],
+    ruled_out: Sequence[dict[str, str]],
     hypotheses: Iterable[dict[str, Any]],
     settle: Iterable[str],
     sides: tuple[Cohort, Cohort],
@@ -302,6 +306,8 @@ def _detailed(
             f" {count(len(side.units))} of {count(side.total)} traces."
             + (f" {side.noted}" if side.noted else "")
         )
+    if not ruled_out:
+        return "\n".join([*lines, "", "## What to do", "", *(f"- {step}" for step in settle)])
     lines += ["", "## Hypotheses", ""]
     lines += [
         f"- **{hypothesis['title']}** ({hypothesis['confidence']}): {hypothesis['rationale']}"

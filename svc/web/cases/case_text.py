@@ -28,6 +28,8 @@ VERDICTS: Final[Mapping[str, str]] = {
     "model_change": "Model changed",
     "definition_change": "Prompt, tools or schema changed",
     "traffic_shift": "Traffic shifted",
+    # Of a secret no cause is looked for.
+    "sighting": "Revoke it",
     "behavior_change": "Behaviour changed",
     "inconclusive": "No cause found",
 }
@@ -136,6 +138,8 @@ class ToldReport:
 
     verdict: str
     summary: str
+    #: Of a secret that was seen: nothing is to be confirmed, something to be done.
+    sighting: bool
     hypotheses: Sequence[Hypothesis]
     settle: Sequence[str]
     checks: Sequence[Check]
@@ -152,9 +156,11 @@ class ToldReport:
             return None
         report = marked(legible(stored), stored.get("unsupported"))
         sides = report.get("populations")
+        sighting = report.get("sighting") is True
         return cls(
-            verdict(report.get("verdict")),
+            verdict("sighting" if sighting else report.get("verdict")),
             _text(report, "summary"),
+            sighting,
             [
                 Hypothesis(
                     _text(hypothesis, "title"),

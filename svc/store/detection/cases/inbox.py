@@ -42,7 +42,8 @@ from detection_case where project_id = $1 and state in ('open', 'muted')
 _AROUND: Final = f"""
 select c.id, f.evidence::text as evidence, f.trace_count, f.onset_low_at, f.onset_high_at, f.recovered_at,
     f.reference is not null as absorbable, r.id as rca_id, r.status as rca_status, r.engine as rca_engine,
-    (select r.report ->> 'verdict' from rca_report r where r.project_id = c.project_id and r.case_id = c.id
+    (select case when r.report -> 'sighting' = 'true' then 'sighting' else r.report ->> 'verdict' end
+     from rca_report r where r.project_id = c.project_id and r.case_id = c.id
      and r.status = 'done' order by {TOP_FIRST} limit 1) as verdict,
     r.failure as rca_failure, r.started_at as rca_started_at,
     (select count(*) from case_finding l where l.project_id = c.project_id and l.case_id = c.id

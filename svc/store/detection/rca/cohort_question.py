@@ -117,6 +117,7 @@ async def ask(connection: Connection, project_id: int, case_id: UUID, now: datet
         onset=onset,
         low=slot_of(finding["onset_low_at"] or finding["onset_at"]),
         high=slot_of(finding["onset_high_at"] or finding["onset_at"]),
+        sighting=finding["detector"] == "secret_leak",
         evidence={role: tuple(traces) for role, traces in evidence.items()},
     )
     witnesses = frozenset((*evidence.get("witness", ()), *evidence.get("exemplar", ())))
