@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect bench-judge bench-agents soak chaos hostile image release docs format clean
+.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-backup bench-detect bench-judge bench-agents soak chaos hostile image release docs pictures format clean
 
 # Serves at once. Where a C compiler is at hand, modules of the hot path are compiled beside it, which the running
 # service takes up.
@@ -122,6 +122,10 @@ release: .venv/.release
 # The documentation as a site, for any web server: build/docs.
 docs: .venv/.dev
 	$(BIN)/python deploy/site/build.py build/docs
+
+# Renews the pictures of the documentation from the demo; needs chromium.
+pictures: .venv/.dev
+	$(BIN)/python -m tests.pictures
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.bench.soak

@@ -1,0 +1,141 @@
+"""Takes the pictures of the documentation from the demo, light and dark: `make pictures`.
+
+Owns `PICTURES` and what stands in `deploy/pages`: two PNG files a picture, and `words.json`, the headings,
+buttons and labels that each page had when it was taken. A release test reads the pages again and fails where
+those differ. Needs Debian's chromium, as the tests of the pages do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from tests.browser.conftest import BASE, PATIENCE_MS, signed_up
+from tests.service import Service, measured, until
+
+FOLDER: Final = Path(__file__).parent.parent / "deploy" / "pages"
+WORDS: Final = FOLDER / "words.json"
+THEMES: Final = ("light", "dark")
+#: The demo plants three faults; each is a case before a picture is taken.
+CASES: Final = 3
+#: Two minutes are what the README promises; a busy machine takes longer.
+PATIENCE_S: Final = 900.0
+
+
+@attrs.frozen
+class Picture:
+    """A page and how much of it is shown; `clicks` are links that are followed first."""
+
+    path: str
+    height_px: int = 720
+    clicks: tuple[str, ...] = ()
+
+
+_FAILING: Final = "main a:has-text('lookup_order is failing')"
+PICTURES: Final[Mapping[str, Picture]] = {
+    "triage": Picture("/triage", 900, (_FAILING,)),
+    "overview": Picture("/overview", 900),
+    "trace": Picture("/triage", 900, (_FAILING, "table.exemplars a.card-link")),
+}
+
+# What a page is made of, whatever its traffic: lines that hold a figure or a name of the demo's are its data.
+_READ_WORDS: Final = """() => [...new Set(
+    [...document.querySelectorAll("h1, h2, h3, th, button, summary, label, nav a")]
+        .filter(one => one.checkVisibility() && !one.closest("code, pre, svg"))
+        .map(one => one.innerText.trim())
+        .filter(text => text && text.length <= 60 && !/[0-9]|\\n/.test(text)))].sort()"""
+
+
+@contextmanager
+def story() -> Iterator[Service]:
+    """A service with four weeks of the demo, once each planted fault is a case that has its report."""
+    with measured(SVC_DETECTORS_INTERVAL_SECONDS="1") as service:
+        service.command("demo", "--weeks", "4", "--url", service.url, timeout_s=PATIENCE_S)
+        until(lambda: _analysed(service) >= CASES, PATIENCE_S, every_s=2.0)
+        yield service
+
+
+def _analysed(service: Service) -> int:
+    """How many cases have their report."""
+    listed = json.loads(service.command("cases", "list", "--json"))["cases"]
+    shown = (json.loads(service.command("cases", "show", case["reference"], "--json")) for case in listed)
+    return sum((case.get("rca") or {}).get("verdict") is not None for case in shown)
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The browser. Raises `RuntimeError` where there is none."""
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium-headless-shell", "chromium", "chromium-browser")
+    program = next((found for found in map(shutil.which, names) if found), None)
+    if program is None:
+        raise RuntimeError("chromium is not installed: apt-get install chromium-headless-shell")
+    # What the service's own loop set would lend its loop to the browser's driver.
+    asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+    asyncio.set_event_loop_policy(None)
+
+
+@contextmanager
+def shown(browser: Any, service: Service, state: Any, picture: Picture, theme: str) -> Iterator[Any]:
+    """The page of a picture, as it is taken."""
+    context = browser.new_context(
+        storage_state=state,
+        viewport={"width": 1280, "height": picture.height_px},
+        color_scheme=theme,
+        reduced_motion="reduce",
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(service.url + BASE + picture.path)
+    for link in picture.clicks:
+        page.locator(link).first.click()
+        page.wait_for_load_state("networkidle")
+    page.wait_for_load_state("networkidle")
+    yield page
+    context.close()
+
+
+def words(page: Any) -> list[str]:
+    """The headings, buttons and labels of a page that hold no figure."""
+    found: list[str] = page.evaluate(_READ_WORDS)
+    return found
+
+
+def words_now(browser: Any) -> dict[str, list[str]]:
+    """What each page says now."""
+    with story() as service:
+        state, said = signed_up(browser, service), {}
+        for name, picture in PICTURES.items():
+            with shown(browser, service, state, picture, THEMES[0]) as page:
+                said[name] = words(page)
+        return said
+
+
+def main() -> None:
+    said: dict[str, list[str]] = {}
+    with story() as service, chromium() as browser:
+        state = signed_up(browser, service)
+        for name, picture in PICTURES.items():
+            for theme in THEMES:
+                with shown(browser, service, state, picture, theme) as page:
+                    page.screenshot(path=FOLDER / f"{name}-{theme}.png")
+                    said[name] = words(page)
+            print(f"{name}: taken", file=sys.stderr)
+    WORDS.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
