@@ -185,6 +185,23 @@ async def test_a_session_is_judged_by_itself(owner: Visitor) -> None:
     assert "<b>helpful</b> yes" in (await owner.get(f"{BASE}/session?id={session}")).text
 
 
+async def test_what_was_thought_of_an_answer_stands_under_it_in_its_session(
+    owner: Visitor, store: Database
+) -> None:
+    (session,) = set(re.findall(rf'{BASE}/session\?id=([^"&]+)', (await owner.get(f"{BASE}/sessions")).text))
+    before = (await owner.get(f"{BASE}/session?id={session}")).text
+    assert "Feedback on this answer" not in before
+    await judged(store, id="a", name="tone", category="<b>rude</b>", text="too short")
+    page = (await owner.get(f"{BASE}/session?id={session}")).text
+    (under,) = re.findall(r'<ul class="given small" aria-label="Feedback on this answer">(.*?)</ul>', page)
+    assert "<b>tone</b> &lt;b&gt;rude&lt;/b&gt;" in under
+    assert "too short" in under
+    for number in range(4):
+        await judged(store, id=str(number), number=float(number))
+    page = (await owner.get(f"{BASE}/session?id={session}")).text
+    assert f'<a href="{BASE}/traces/{TRACE}">2 more on the trace</a>' in page
+
+
 async def test_categories_of_a_name_are_called_bad_on_the_page(owner: Visitor, store: Database) -> None:
     for number, category in enumerate(("rude", "kind")):
         await judged(store, id=f"t{number}", name="tone", category=category, judged_at=now())

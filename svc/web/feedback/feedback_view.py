@@ -139,6 +139,14 @@ async def of_session(visit: Visit, session_id: str) -> FeedbackView:
     )
 
 
+async def of_turns(visit: Visit, trace_ids: Sequence[str]) -> Mapping[str, Sequence[ShownEntry]]:
+    """Of the turns of a session, by the id of their trace: the newest of its entries and of its spans'."""
+    rows = await FeedbackReads(visit.means.database).entries_of_traces(
+        visit.project.id, [bytes.fromhex(trace_id) for trace_id in trace_ids]
+    )
+    return {trace_id.hex(): [ShownEntry(row) for row in entries] for trace_id, entries in rows.items()}
+
+
 def _blinded(view: FeedbackView) -> FeedbackView:
     if not view.may or view.thumb is not None:
         return view

@@ -12,7 +12,7 @@ import trio
 from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.reads.session_talk import SessionTalk
 from svc.store.reads.sessions import SessionReads
-from svc.web.feedback.feedback_view import column_of, of_session
+from svc.web.feedback.feedback_view import column_of, of_session, of_turns
 from svc.web.sessions.session_chat import chat
 from svc.web.shell.aged_out import aged_out
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
@@ -68,6 +68,7 @@ async def session(visit: Visit) -> Html | Refusal:
         "later": _turns_address(visit, session_id, first + TURNS) if first + TURNS < len(traces) else None,
         "aged_out": await aged_out(visit, [trace["payload_available"] for trace in page]),
         "feedback": await of_session(visit, session_row["id"]),
+        "judged": await of_turns(visit, [trace["trace_id"] for trace in page]),
     }
     return Html("sessions/session", context, modules=MODULES)
 
