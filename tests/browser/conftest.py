@@ -33,6 +33,7 @@ PATIENCE_MS = 120_000
 #: ours asks for one) when a busy machine shows the next page before the fade was made, and reports that as an
 #: error of the page.
 _NO_FAULT = (
+    "status of 400",
     "status of 404",
     "status of 401",
     "status of 503",

@@ -1,68 +1,46 @@
-"""Alerts as their page shows them: kinds in groups, forms as they are typed, and what these ask for.
+"""Forms of alerts as they are typed, and what these ask for.
 
 Pure. What is right or wrong with a form is for the handlers of the REST API to say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any, Final
 
 import attrs
 import msgspec
 
 from protocol.alerts import RULE_KINDS, ChannelKind, RuleKind
+from protocol.refusals import Refusal
+from protocol.rest.alerts import ChannelShown, ChannelTested, FiredShown, RuleShown
 from svc.domain.alerts.params import PARAMS, BadParams, kept_params, typed_params
+from svc.web.alerts.alerts_text import CHANNEL_FIELDS, CHANNEL_KINDS, KINDS, NAME, STORED, at_field
+from svc.web.shell import words
 
-#: What each kind is called, in the order of the page, by what it is about.
-GROUPS: Final[dict[str, dict[RuleKind, str]]] = {
-    "Cases": {
-        "case.opened": "A case opens",
-        "case.reopened": "A case opens again",
-        "case.resolved": "A case is resolved",
-    },
-    "A figure": {"metric": "A figure is beyond its bound"},
-    "Ingest": {
-        "ingest.silent": "A service has fallen silent",
-        "ingest.dead_letters": "Spans became dead letters",
-        "ingest.down": "Ingest is down",
-    },
-    "This service": {
-        "disk.budget": "The disk budget is nearly used up",
-        "backup.old": "A backup failed or is late",
-        "certificate.expiring": "The certificate expires soon",
-    },
-    "A digest": {"digest": "A digest of a day or a week"},
-}
-KINDS: Final = {kind: says for kinds in GROUPS.values() for kind, says in kinds.items()}
-CHANNEL_KINDS: Final[dict[ChannelKind, str]] = {
-    "webhook": "Webhook",
-    "slack": "Slack",
-    "pagerduty": "PagerDuty",
-    "ntfy": "ntfy",
-    "email": "E-mail",
-}
-DATASETS: Final = {
-    "traces": "traces",
-    "model_calls": "model calls",
-    "tools": "tool runs",
-    "spans": "spans",
-    "tool_calls": "tool calls (count and error rate)",
-    "classifier_events": "detector firings (count alone)",
-}
-FIGURES: Final = {
-    "count": "how many",
-    "error_rate": "error rate (0 to 1)",
-    "cost": "cost (USD)",
-    "p95_ms": "p95 duration (ms)",
-}
-BOUNDS: Final = {
-    "above": "is above",
-    "below": "is below",
-    "rises": "rises by (%)",
-    "falls": "falls by (%)",
-}
-#: How long a rule can be muted on the page, in hours.
-MUTES: Final = {1: "an hour", 8: "8 hours", 24: "a day", 168: "a week"}
+
+def free_name(usual: str, taken: Iterable[str]) -> str:
+    """The usual name, numbered where another has it."""
+    names = set(taken)
+    numbered = (usual if number == 1 else f"{usual} {number}" for number in count(1))
+    return next(name for name in numbered if name not in names)
+
+
+@attrs.frozen
+class ActShown:
+    """What an act came to, to be shown on the page."""
+
+    refusal: Refusal | None = None
+    #: The signing secret that we made, and of which channel.
+    secret: tuple[str, str] | None = None
+    tested: tuple[str, ChannelTested] | None = None
+    fired: FiredShown | None = None
+
+    @property
+    def status(self) -> int:
+        """That of the page."""
+        return self.refusal.status if self.refusal else 200
 
 
 class ChannelForm(msgspec.Struct):
@@ -75,9 +53,26 @@ class ChannelForm(msgspec.Struct):
     to: str = ""
     secret: str = ""
     id: str = ""
+    #: Sent by the first of the two steps to an alert: a test message and the rule follow.
+    step: str = ""
 
     def __repr__(self) -> str:
         return "ChannelForm(…)"
+
+    @classmethod
+    def new(cls, kind: ChannelKind, channels: Iterable[ChannelShown]) -> ChannelForm:
+        """What the form of a new channel begins with."""
+        name = free_name(CHANNEL_KINDS[kind], (channel.name for channel in channels))
+        return cls(kind, name, step="1")
+
+    @classmethod
+    def of(cls, channel: ChannelShown) -> ChannelForm:
+        """A channel that is there, without its secret."""
+        params = channel.params or {}
+        to = " ".join(params.get("to", ()))
+        return cls(
+            channel.kind, channel.name, params.get("url", ""), params.get("base_url", ""), to, id=channel.id
+        )
 
     def fields(self) -> dict[str, Any]:
         """The body that it asks for."""
@@ -93,6 +88,20 @@ class ChannelForm(msgspec.Struct):
                 pass
         secret = self.secret.strip() or None
         return {"kind": self.kind, "name": self.name, "params": params, "secret": secret}
+
+
+def channel_fields(form: ChannelForm, refusal: Refusal | None = None, *, mails: bool) -> dict[str, Any]:
+    """What the form of a channel shows: its fields with what was typed, and which of them is wrong."""
+    field, fault = ("", "") if refusal is None else at_field(refusal, form.kind)
+    return {
+        "form": msgspec.structs.replace(form, secret=""),
+        "wrong": {field: fault},
+        "name_field": NAME,
+        "fields": CHANNEL_FIELDS.get(form.kind, ()),
+        "channel_kinds": CHANNEL_KINDS,
+        "stored": STORED,
+        "mails": mails,
+    }
 
 
 class RuleForm(msgspec.Struct):
@@ -121,6 +130,31 @@ class RuleForm(msgspec.Struct):
     least: str = ""
     id: str = ""
 
+    @classmethod
+    def new(cls, kind: RuleKind, channels: list[str], rules: Iterable[RuleShown]) -> RuleForm:
+        """What the form of a new rule begins with: the defaults of its kind."""
+        params = _METRIC if kind == "metric" else msgspec.to_builtins(PARAMS[kind]())
+        return cls._filled(kind, free_name(KINDS[kind], (rule.name for rule in rules)), channels, params)
+
+    @classmethod
+    def of(cls, rule: RuleShown) -> RuleForm:
+        """A rule that is there."""
+        return cls._filled(rule.kind, rule.name, rule.channels, rule.params, id=rule.id)
+
+    @classmethod
+    def _filled(
+        cls, kind: RuleKind, name: str, channels: list[str], params: Mapping[str, Any], id: str = ""
+    ) -> RuleForm:
+        fields = {
+            field: words.typed(value) if isinstance(value, float) else str(value)
+            for field, value in params.items()
+            if field not in ("filters", "detectors")
+        }
+        for field, value in list(params.get("filters", {}).items())[:1]:
+            fields |= {"filter_field": field, "filter_value": str(value)}
+        detectors = " ".join(params.get("detectors", ()))
+        return cls(kind, name, channels, detectors=detectors, id=id, **fields)
+
     def params(self) -> dict[str, Any]:
         """What it asks for; what is blank has its default. Raises `BadParams`."""
         if self.kind not in RULE_KINDS:
@@ -148,21 +182,6 @@ class MuteForm(msgspec.Struct):
 
     id: str
     hours: int = 0
-
-
-@attrs.frozen
-class Fields:
-    """What a form begins with: the fields of a rule that is there, or the defaults of its kind."""
-
-    kind: str
-    params: dict[str, Any]
-
-    @classmethod
-    def of(cls, kind: RuleKind) -> Fields:
-        """The defaults."""
-        if kind == "metric":
-            return cls(kind, _METRIC)
-        return cls(kind, msgspec.to_builtins(PARAMS[kind]()))
 
 
 #: What is asked for most.

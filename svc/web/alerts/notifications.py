@@ -1,45 +1,19 @@
-"""Settings: notifications. Channels, rules with what each would have told, deliveries with a replay.
+"""Settings: alerts. Channels with the rules that send to them, and deliveries with a replay.
 
-All of it is kept and answered by the handlers of the REST API. Secrets: one comes in with a form and is
-sealed at once; one that we made stands in the answer to its making, which nobody stores.
+All of it is kept and answered by the handlers of the REST API; forms of channels and rules are pages of their
+own. Where there is no channel yet, this page leads to the first step at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final
 
-import attrs
-
-from protocol.refusals import BAD_RULE, Refusal
-from protocol.rest.alerts import (
-    ChannelTested,
-    DeliveriesQuery,
-    FiredShown,
-    MuteChange,
-    RuleBacktest,
-    RuleChange,
-)
-from protocol.rest.query import timestamp
-from svc.domain.alerts.params import BadParams
-from svc.domain.alerts.words import DAYS
-from svc.domain.detect.detectors.table import DETECTORS
+from protocol.refusals import Refusal
+from protocol.rest.alerts import DeliveriesQuery, RuleBacktest
 from svc.front.api import alert_channels, alert_rules
-from svc.web.alerts.alert_view import (
-    BOUNDS,
-    CHANNEL_KINDS,
-    DATASETS,
-    FIGURES,
-    GROUPS,
-    KINDS,
-    MUTES,
-    AlertTarget,
-    ChannelForm,
-    Fields,
-    MuteForm,
-    RuleForm,
-)
+from svc.web.alerts.alert_view import ActShown, AlertTarget, ChannelForm, channel_fields
+from svc.web.alerts.alerts_text import CHANNEL_KINDS, DELIVERY_STATES, FIRST_KIND, MUTES
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.shell.render import query
@@ -50,21 +24,8 @@ LISTED: Final = 25
 NAMED: Final = 5
 
 
-@attrs.frozen
-class ActShown:
-    """What an act came to, to be shown on the page."""
-
-    refusal: Refusal | None = None
-    #: The signing secret that we made, and of which channel.
-    secret: tuple[str, str] | None = None
-    tested: tuple[str, ChannelTested] | None = None
-    fired: FiredShown | None = None
-    channel: ChannelForm = attrs.field(factory=ChannelForm)
-    rule: RuleForm = attrs.field(factory=RuleForm)
-
-
 async def page(visit: Visit) -> Html:
-    """Channels, rules, deliveries."""
+    """Channels with their rules, deliveries."""
     return await shown(visit, ActShown())
 
 
@@ -84,37 +45,22 @@ async def shown(visit: Visit, act: ActShown) -> Html:
         "channels": channels,
         "names": {channel.id: channel.name for channel in channels},
         "rules": rules,
+        # Those that a rule leads to.
+        "used": len({channel_id for rule in rules for channel_id in rule.channels}),
         "deliveries": deliveries["deliveries"],
         "dead": asks.state,
         "more": query(address, state=asks.state, cursor=deliveries["next_cursor"])
         if deliveries["next_cursor"]
         else None,
         "said": act,
-        "typed": _typed(act.rule),
-        "groups": GROUPS,
-        "kinds": KINDS,
+        "states": DELIVERY_STATES,
         "channel_kinds": CHANNEL_KINDS,
-        "datasets": DATASETS,
-        "figures": FIGURES,
-        "bounds": BOUNDS,
-        "days": list(enumerate(DAYS)),
         "mutes": MUTES,
-        "detectors": list(DETECTORS),
-        "fields": Fields,
-        "unwatched": {kind: visit.means.alerts.unwatched(kind) for kind in KINDS},
-        "mails": visit.means.alerts.mails,
         "manages": visit.manages,
     }
-    status = act.refusal.status if act.refusal else 200
-    return Html("alerts/notifications", context, status=status, secret=act.secret is not None)
-
-
-def _typed(form: RuleForm) -> Mapping[str, Any]:
-    """What was typed, to be shown again where it could not be kept."""
-    if not form.kind or form.id:
-        return {}
-    typed = {name: getattr(form, name) for name in RuleForm.__struct_fields__}
-    return typed | {"filters": {form.filter_field: form.filter_value} if form.filter_field else {}}
+    if visit.manages and not channels:
+        context |= channel_fields(ChannelForm.new(FIRST_KIND, ()), mails=visit.means.alerts.mails)
+    return Html("alerts/notifications", context, status=act.status, secret=act.secret is not None)
 
 
 def back(visit: Visit) -> Go:
@@ -126,47 +72,6 @@ async def done(visit: Visit, handler: Any, path: Mapping[str, str], **more: Any)
     """Have a handler of the REST API do it."""
     answer = await asked(visit, handler, path=path, **more)
     return await shown(visit, ActShown(answer)) if isinstance(answer, Refusal) else back(visit)
-
-
-async def keep_rule(visit: Visit) -> Html | Go:
-    """Add a rule, or replace one whole."""
-    form: RuleForm = visit.form
-    try:
-        params = form.params()
-    except BadParams as error:
-        return await shown(visit, ActShown(BAD_RULE.saying(str(error)[:300]), rule=form))
-    fields = {"kind": form.kind, "name": form.name, "channels": form.channels, "params": params}
-    if form.id:
-        answer = await asked(visit, alert_rules.put_rule, RuleChange, fields, path={"ruleId": form.id})
-    else:
-        answer = await asked(visit, alert_rules.post_rule, RuleChange, fields)
-    return await shown(visit, ActShown(answer, rule=form)) if isinstance(answer, Refusal) else back(visit)
-
-
-async def try_rule(visit: Visit) -> Html:
-    """Say how often a rule that was typed would have fired."""
-    form: RuleForm = visit.form
-    try:
-        fields = {"kind": form.kind, "params": form.params()}
-    except BadParams as error:
-        return await shown(visit, ActShown(BAD_RULE.saying(str(error)[:300]), rule=form))
-    backtest = await asked(visit, alert_rules.post_backtest, RuleBacktest, fields)
-    if isinstance(backtest, Refusal):
-        return await shown(visit, ActShown(backtest, rule=form))
-    return await shown(visit, ActShown(fired=backtest, rule=form))
-
-
-async def mute(visit: Visit) -> Html | Go:
-    """Have a rule keep still for some hours, or speak again."""
-    hours = min(max(visit.form.hours, 0), 24 * 365)
-    until = timestamp(visit.means.now() + timedelta(hours=hours)) if hours else None
-    path = {"ruleId": visit.form.id}
-    return await done(visit, alert_rules.post_mute, path, body=MuteChange, fields={"until": until})
-
-
-async def remove_rule(visit: Visit) -> Html | Go:
-    """Remove a rule."""
-    return await done(visit, alert_rules.delete_rule, {"ruleId": visit.form.id})
 
 
 async def replay(visit: Visit) -> Html | Go:
@@ -191,9 +96,5 @@ NOTIFICATIONS: Final = PROJECT + "/settings/notifications"
 PAGES: Final = (
     PageRoute("GET", NOTIFICATIONS, "ORG_VIEW", page),
     PageRoute("GET", NOTIFICATIONS + "/fired", "ORG_VIEW", fired),
-    PageRoute("POST", NOTIFICATIONS + "/rule", "ORG_MANAGE", keep_rule, form=RuleForm),
-    PageRoute("POST", NOTIFICATIONS + "/rule/try", "ORG_MANAGE", try_rule, form=RuleForm),
-    PageRoute("POST", NOTIFICATIONS + "/rule/mute", "ORG_MANAGE", mute, form=MuteForm),
-    PageRoute("POST", NOTIFICATIONS + "/rule/remove", "ORG_MANAGE", remove_rule, form=AlertTarget),
     PageRoute("POST", NOTIFICATIONS + "/replay", "ORG_MANAGE", replay, form=AlertTarget),
 )
