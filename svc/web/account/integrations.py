@@ -69,6 +69,9 @@ async def _page(
         "count": len(listed),
         "providers": visit.means.reach.providers,
         "names": NAMES,
+        "usual_urls": {
+            provider: url for urls in visit.means.reach.providers.values() for provider, url in urls.items()
+        },
         "form": form or IntegrationForm(),
         "refusal": refusal,
         "tested": tested,

@@ -16,6 +16,7 @@ from protocol.rest.agents import AgentSettingsShown, RunsQuery
 from svc.front.api import agents as api
 from svc.front.api import integrations
 from svc.web.cases.agent_view import PARKED
+from svc.web.settings import settings_text
 from svc.web.shell import words
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
@@ -96,6 +97,8 @@ async def _page(visit: Visit, refusal: Refusal | None = None, form: AgentsForm |
         "tab": "agents",
         "lanes": LANES,
         "limits": DEFAULT_LIMITS,
+        "day_usd": AgentSettingsShown().day_usd,
+        "texts": settings_text,
         "providers": [integration for integration in listed if integration.kind == "model_provider"],
         "hosts": [integration for integration in listed if integration.kind == "git"],
         "form": form,

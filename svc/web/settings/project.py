@@ -15,6 +15,7 @@ from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.spans.exporters import ExporterStore
 from svc.web.connect.connect import KEY_NAME
 from svc.web.settings.retention_view import forecast_of, frees
+from svc.web.settings.settings_text import blank_term
 from svc.web.shell.forms import NoFields, asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 
@@ -60,6 +61,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None, **asks: Any) -> Ht
         "refusal": refusal,
         "frees": None,
         "typed": {},
+        "blank_term": blank_term,
         **asks,
         "manages": visit.manages,
         "manages_org": visit.manages_org,
@@ -107,7 +109,11 @@ async def retention(visit: Visit) -> Html | Go:
     answer = await asked(visit, change, RetentionChange, fields)
     if isinstance(answer, Terms):
         return await _page(visit, frees=await frees(visit, answer), wanted=answer, typed=fields)
-    return await _done(visit, answer)
+    return (
+        await _page(visit, answer, typed=fields)
+        if isinstance(answer, Refusal)
+        else await _done(visit, answer)
+    )
 
 
 def _shorter(new_terms: Terms, now: RetentionTerms) -> bool:
