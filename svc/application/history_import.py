@@ -46,6 +46,7 @@ from svc.store.retention.sweep import read_override
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.importing import PostgresImportStore
 from svc.store.spans.masking import MaskingStore
+from svc.store.spans.project_prices import ProjectPriceStore
 
 #: An import adds some tens of MiB in so long.
 LOOK_S: Final = 2.0
@@ -189,6 +190,8 @@ async def mover(
     fields.adopt((await AttributeKeys(database).states()).promoted)
     masker = Masker()
     masker.adopt(await MaskingStore(database).every_rule())
+    prices = price_book(settings.prices_file)
+    prices.adopt_projects(await ProjectPriceStore(database).every())
     days = DayPartitions(database, settings.trace_ttl_days)
     room = DiskRoom(
         settings.disk_budget_bytes, PostgresDiskStore(database, settings.data_dir / "spool"), tell
@@ -196,7 +199,7 @@ async def mover(
     return HistoryMove(
         project_id=project_id,
         source=source,
-        decode=decoder(price_book(settings.prices_file), fields=fields, masker=masker),
+        decode=decoder(prices, fields=fields, masker=masker),
         store=None if dry else PostgresImportStore(database, days),
         limits=ingest_limits(settings),
         expired_before=await database.run(expired_before, readonly=True)

@@ -28,6 +28,7 @@ from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letter_requests import NO_BOUND, Chosen, DeadLetterRequests
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.masking import MaskingStore
+from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.writing import SpanStore
 from svc.wiring.open_store import open_store
 from svc.wiring.spools import bring_home
@@ -122,6 +123,7 @@ async def _replay(
 ) -> None:
     masker = Masker()
     masker.adopt(await MaskingStore(spans.database).every_rule())
+    prices.adopt_projects(await ProjectPriceStore(spans.database).every())
     decode = decoder(prices, masker=masker)
 
     async def write(batch: Batch) -> Written:

@@ -30,6 +30,7 @@ from svc.ingest.prices import price_book
 from svc.store.accounts.projects import Project
 from svc.store.postgres.database import Database
 from svc.store.spans.attribute_keys import AttributeKeys
+from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.rework import Kind, ReworkStore
 from svc.store.spans.rework_progress import Progress
 from svc.wiring.open_store import open_store
@@ -60,7 +61,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     prices = price_book(settings.prices_file)
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
-        await _rework(store.database, project, arguments, prices)
+        prices.adopt_projects(await ProjectPriceStore(store.database).every())
+        await _rework(store.database, project, arguments, prices.of(project.id))
 
 
 async def _rework(

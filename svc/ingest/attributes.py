@@ -15,6 +15,7 @@ from protocol.storage import Outage
 from svc.domain.attributes.census import KeyCensus
 from svc.domain.attributes.reading import AttributeReader
 from svc.ingest.masking import MaskingExchange
+from svc.ingest.project_prices import ProjectPriceExchange
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.attribute_codes import AttributeCodes
@@ -31,6 +32,15 @@ class AttributeExchange:
     codes: AttributeCodes | None = None
     #: What is masked there, exchanged with the rest.
     masking: MaskingExchange | None = None
+    #: What projects say that models cost, likewise.
+    prices: ProjectPriceExchange | None = None
+
+    async def ensure(self) -> None:
+        """Know what nothing is decoded without. Raises `Outage`."""
+        if self.masking is not None:
+            await self.masking.ensure()
+        if self.prices is not None:
+            await self.prices.ensure()
 
     async def exchange(self, database: Database, at: datetime) -> None:
         """Bring what was counted to the store, and go by what it says is promoted and hidden.
@@ -41,6 +51,8 @@ class AttributeExchange:
             return
         if self.masking is not None:
             await self.masking.exchange(at)
+        if self.prices is not None:
+            await self.prices.exchange()
         keys = AttributeKeys(database)
         await keys.add(self.census.take(), at)
         states = await keys.states()

@@ -45,6 +45,7 @@ from svc.domain.pricing.rates import OwnPrices
 from svc.ingest.attributes import opened_exchange
 from svc.ingest.masking import MaskingExchange
 from svc.ingest.prices import parse_prices
+from svc.ingest.project_prices import ProjectPriceExchange
 from svc.ingest.writer import Ingest
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.child import END_TIMEOUT_S, child, parent_pipe, run_for_parent
@@ -160,17 +161,17 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             trio.open_nursery() as nursery,
         ):
             prices, observations = PriceBook(), Observations()
-            if begin.prices is not None:
-                prices.adopt(_own_prices(begin.prices))
+            prices.adopt(None if begin.prices is None else _own_prices(begin.prices))
             spans = SpanStore(database, DayPartitions(database, begin.trace_days), CallSites())
             attributes = await opened_exchange(database, spans.codes)
             counts = Seen(mmap(begin.seen_fd, SEEN_BYTES))
             os.close(begin.seen_fd)
             masking = attributes.masking = MaskingExchange(database)
+            attributes.prices = ProjectPriceExchange(database, prices)
             decode = decoder(
                 prices, observations, counts, attributes.reader, attributes.census, masking.masker
             )
-            ingest = Ingest(decode, spans, masking.ensure)
+            ingest = Ingest(decode, spans, attributes.ensure)
 
             async def write_exporters() -> None:
                 await ExporterStore(database).add(observations.take(), {}, now())

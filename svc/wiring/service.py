@@ -52,6 +52,7 @@ from svc.front.server.sub_path import SubPath
 from svc.ingest.attributes import AttributeExchange
 from svc.ingest.decoder import decoder_process
 from svc.ingest.masking import MaskingExchange
+from svc.ingest.project_prices import ProjectPriceExchange
 from svc.ingest.writer import Ingest
 from svc.runtime.clock import now
 from svc.runtime.files import connections_allowed
@@ -190,8 +191,9 @@ class Service:
         pool, attributes = self.pools.ingest, self.attributes
         spans = SpanStore(pool, DayPartitions(pool, self.settings.trace_ttl_days), CallSites())
         masking = attributes.masking = MaskingExchange(pool)
+        attributes.prices = ProjectPriceExchange(pool, self.prices)
         attributes.codes, known = spans.codes, (attributes.reader, attributes.census, masking.masker)
-        return Ingest(decoder(self.prices, self.observations, None, *known), spans, masking.ensure)
+        return Ingest(decoder(self.prices, self.observations, None, *known), spans, attributes.ensure)
 
     def _pages(self) -> Site:
         process_view = process_view_of(

@@ -116,6 +116,8 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/explore": "viewer",
     "GET …/compare": "viewer",
     "GET …/prices": "viewer",
+    "POST …/prices": "admin",
+    "POST …/prices/remove": "admin",
     "GET …/prices/reconcile": "viewer",
     # Changes nothing.
     "POST …/prices/reconcile": "viewer",

@@ -75,14 +75,14 @@ def decoder(
     note = None if observations is None else observations.note
 
     def decode(batch: Batch) -> Iterator[list[StoredSpan]]:
-        project_id, received_at = batch.project_id, batch.received_at
+        project_id, received_at, book = batch.project_id, batch.received_at, prices.of(batch.project_id)
         request = _opened(batch, masker)
         walked = walk(request)
         wanting: dict[SpanKey, StoredSpan] = {}
         while chunk := list(islice(walked, CHUNK_SPANS)):
             # The spool may hold what an earlier release took.
             spans = [span for span in chunk if refusal_of(span, span.start_ns) is None]
-            rows = [map_span(span, prices) for span in spans]
+            rows = [map_span(span, book) for span in spans]
             for span, row in zip(spans, rows, strict=True):
                 row.attributes = pairs_of(project_id, span, row)
             if note is not None:
@@ -111,7 +111,7 @@ def decoder(
             yield stored
         if wanting:
             for key, span in with_models(wanting, walk(request)).items():
-                wanting[key].row = row = map_span(span, prices)
+                wanting[key].row = row = map_span(span, book)
                 row.attributes = pairs_of(project_id, span, row)
             yield list(wanting.values())
 

@@ -1,4 +1,4 @@
-"""What a model call costs, from the operator's own prices and the price book bundled with genai-prices.
+"""What a model call costs, from prices of its project, the operator's and the book bundled with genai-prices.
 
 Owns: `PriceBook` and the folding of provider spellings; rates are compiled in `svc.domain.pricing.rates`. The
 mapper asks once a span. Never leaves the machine: the book's updater is not started. Never calls an unknown
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from copy import copy
 from datetime import datetime
 from decimal import Decimal
 from fnmatch import translate
@@ -130,16 +131,45 @@ class PriceBook:
             for model in provider.models:
                 self._named.setdefault(model.id.lower(), []).append((provider, model))
         self._folded = functools.lru_cache(_CACHED_LOOKUPS)(self._fold)
+        #: What projects say themselves, and the book of each that says something.
+        self._of_projects: Mapping[int, OwnPrices] = {}
+        self._books: dict[int, PriceBook] = {}
         self.adopt(own)
 
     def adopt(self, own: OwnPrices | None) -> None:
         """Price by these from the next call on."""
         self.own = own
-        bundled = f"genai-prices {version('genai-prices')}"
-        self.version = bundled if own is None else f"{bundled} + {own.version}"
-        prices = () if own is None else own.prices
+        self._rank(own)
+        self._books = {project_id: self.behind(prices) for project_id, prices in self._of_projects.items()}
+
+    def adopt_projects(self, prices: Mapping[int, OwnPrices]) -> None:
+        """Price calls of these projects by prices of their own, before the operator's."""
+        previous, self._of_projects = self._of_projects, dict(prices)
+        self._books = {
+            project_id: self._books[project_id] if previous.get(project_id) == own else self.behind(own)
+            for project_id, own in prices.items()
+        }
+
+    def of(self, project_id: int) -> PriceBook:
+        """What prices the calls of a project."""
+        return self._books.get(project_id, self)
+
+    def behind(self, first: OwnPrices | None) -> PriceBook:
+        """This book behind other prices, which are asked first."""
+        if first is None:
+            return self
+        book = copy(self)
+        book._of_projects, book._books = {}, {}
+        book._rank(first, self.own)
+        return book
+
+    def _rank(self, *sources: OwnPrices | None) -> None:
+        ranked = [own for own in sources if own is not None]
+        self.version = " + ".join(
+            (f"genai-prices {version('genai-prices')}", *(own.version for own in reversed(ranked)))
+        )
         self._own: tuple[tuple[re.Pattern[str], OwnPrice], ...] = tuple(
-            (re.compile(translate(price.model)), price) for price in prices
+            (re.compile(translate(price.model)), price) for own in ranked for price in own.prices
         )
         self._entry = functools.lru_cache(_CACHED_LOOKUPS)(self._find_entry)
 

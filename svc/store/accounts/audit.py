@@ -83,6 +83,7 @@ Action = Literal[
     "attribute.rename",
     "data.erase",
     "masking.update",
+    "prices.update",
     "set.create",
     "set.add",
     "set.note",

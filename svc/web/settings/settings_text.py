@@ -1,9 +1,27 @@
-"""What pages of settings say beside a field that is left blank: the value that holds now. Pure texts."""
+"""What pages of settings say beside their fields: what holds while one is blank, why one is refused. Pure."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+from protocol.refusals import Refusal
+from svc.domain.pricing.project_prices import PRICES_MAX
 from svc.domain.quantities import Number
 from svc.web.shell import words
+
+#: The amounts of a price in the order of the table, and what each is called.
+AMOUNTS: Final = {
+    "input": "Input",
+    "cache_read": "Cache read",
+    "cache_write": "Cache write",
+    "output": "Output",
+}
+#: Beside amounts that may be blank.
+AS_INPUT: Final = "Blank: as input."
+FULL: Final = f"A project has at most {words.count(PRICES_MAX)} prices of its own."
+
+_FAULT: Final = re.compile(r"the form cannot be read: .* - at `\$\.(?:prices\[\d+\]\.)?(\w+)`", re.DOTALL)
 
 
 def blank_term(days: int) -> str:
@@ -21,3 +39,11 @@ def blank_amount(amount: Number) -> str:
 def blank_tokens(tokens: int) -> str:
     """Beside a number of tokens."""
     return f"Blank: {words.count(tokens)}."
+
+
+def at_amount(refusal: Refusal) -> tuple[str, str]:
+    """Which amount a refusal is about, blank where it is about none, and the refusal for people."""
+    matched = _FAULT.fullmatch(refusal.message)
+    if matched and matched[1] in AMOUNTS:
+        return matched[1], "Type US dollars from 0 to 1,000,000, such as 2.50."
+    return "", FULL if "prices`" in refusal.message else words.sentence(refusal.message)

@@ -1,0 +1,66 @@
+"""Prices of a project over REST: set as a whole, by whom, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from svc.store.accounts.projects import ProjectStore
+from svc.store.postgres.database import Database
+from tests.front.people import PROJECT, Browser, Replica, replica
+
+PRICES = PROJECT + "/prices"
+PRICE: dict[str, Any] = {
+    "model": "house-llm",
+    "provider": "in-house",
+    "input": 2.5,
+    "output": 10.0,
+    "cache_read": None,
+    "cache_write": 0.1,
+}
+
+
+@pytest.fixture
+async def here(store: Database) -> AsyncIterator[Replica]:
+    async with replica(store) as found:
+        await ProjectStore(store).make_default()
+        yield found
+
+
+@pytest.fixture
+async def owner(here: Replica) -> Browser:
+    return await here.owner()
+
+
+async def test_what_is_set_is_shown_to_the_digit_and_in_the_audit(owner: Browser) -> None:
+    assert (await owner.get(PRICES)).data == {"prices": []}
+    assert (await owner.put(PRICES, {"prices": [PRICE]})).data == {"prices": [PRICE]}
+    assert (await owner.get(PRICES)).data == {"prices": [PRICE]}
+    audit = (await owner.get(f"{PROJECT}/api-keys/audit")).data
+    assert audit["rows"][0]["action"] == "prices.update"
+    assert (await owner.put(PRICES, {"prices": []})).data == {"prices": []}
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        [PRICE, {**PRICE, "model": " House-LLM "}],
+        [{**PRICE, "model": " "}],
+        [{**PRICE, "input": -1}],
+        [{**PRICE, "output": 2_000_000}],
+        [{"model": "a", "input": 1}],
+        [{**PRICE, "model": f"m{number}"} for number in range(501)],
+    ],
+)
+async def test_what_cannot_be_is_400_and_changes_nothing(owner: Browser, prices: list[Any]) -> None:
+    await owner.put(PRICES, {"prices": [PRICE]})
+    assert (await owner.put(PRICES, {"prices": prices})).status == 400
+    assert (await owner.get(PRICES)).data == {"prices": [PRICE]}
+
+
+async def test_a_member_may_look_and_not_change(here: Replica, owner: Browser) -> None:
+    member = await here.member("vera@example.com", "member", owner)
+    assert (await member.get(PRICES)).status == 200
+    assert (await member.put(PRICES, {"prices": [PRICE]})).status == 403
