@@ -7,9 +7,17 @@ import re
 import subprocess
 import time
 import uuid
+from decimal import Decimal
 from pathlib import Path
 
-from tests.service import TRACE_SVC, Service
+import trio
+
+from svc.config.table import read_settings
+from svc.domain.pricing.project_prices import ModelPrice
+from svc.store.spans.project_prices import ProjectPriceStore
+from svc.wiring.open_store import open_store
+from tests.service import TRACE_SVC, Service, until
+from tests.store.spans.test_writing import PROJECT
 from tests.wire import request, span
 
 CALLS = 300
@@ -70,3 +78,51 @@ def test_history_is_repriced_beside_the_running_service_even_after_a_kill(
 
     remapped = told(service, "remap", prices=prices)
     assert re.search(r"would change +0 spans in 0 traces", remapped), remapped
+
+
+def send_call(service: Service, model: str, session: str) -> None:
+    """One call of a thousand tokens."""
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": model,
+        "gen_ai.usage.input_tokens": 1000,
+        "session.id": session,
+    }
+    now_ns = time.time_ns()
+    one = span(
+        trace_id=os.urandom(16), span_id=os.urandom(8), attributes=call, start_ns=now_ns, end_ns=now_ns
+    )
+    assert service.send(request(one).SerializeToString()).status_code == 200
+
+
+def test_a_project_prices_its_calls_from_then_on_and_its_history_when_asked(
+    service: Service, tmp_path: Path
+) -> None:
+    model, session = f"house-{uuid.uuid4()}", str(uuid.uuid4())
+
+    def costs() -> list[float | None]:
+        found = service.ask("search", {"dataset": "spans", "filters": {"session_id": session}, "limit": 100})[
+            "rows"
+        ]
+        return [row["fields"]["total_cost"] for row in found]
+
+    async def set_price() -> None:
+        async with open_store(read_settings(dict(service.env))) as store:
+            price = ModelPrice(model, None, Decimal(3), Decimal(6))
+            await ProjectPriceStore(store.database).replace(PROJECT, [price], actor="me", slug="default")
+
+    send_call(service, model, session)
+    service.wait_for_spans(1, session_id=session, cost_source="unpriced")
+    trio.run(set_price)
+
+    def priced() -> bool:
+        # Decoders hear of it within a few seconds.
+        send_call(service, model, session)
+        return 0.003 in costs()
+
+    until(priced, 60.0, every_s=0.5)
+    assert None in costs()
+    no_file = tmp_path / "prices.toml"
+    no_file.write_text("")
+    told(service, "reprice", "--apply", prices=no_file)
+    until(lambda: set(costs()) == {0.003}, 60.0)
