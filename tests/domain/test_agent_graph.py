@@ -73,6 +73,18 @@ def test_tokens_and_calls_add_up_to_the_whole(spans: list[GraphSpan]) -> None:
     assert sum(line.calls for line in graph.lines) == sum(box.calls for box in graph.boxes) == called
 
 
+@given(st.lists(traces(), min_size=1, max_size=4))
+def test_the_graph_of_several_traces_is_the_sum_of_theirs(several: list[list[GraphSpan]]) -> None:
+    together, apart = agent_graph(*several), [agent_graph(spans) for spans in several]
+    for measure in ("calls", "failed", "model_calls", "tokens"):
+        whole = sum(getattr(box, measure) for box in together.boxes)
+        assert whole == sum(getattr(box, measure) for graph in apart for box in graph.boxes)
+    assert together.time == pytest.approx(sum(graph.time for graph in apart))
+    assert sum(line.calls for line in together.lines) == sum(
+        line.calls for graph in apart for line in graph.lines
+    )
+
+
 @given(traces())
 def test_no_time_is_counted_twice(spans: list[GraphSpan]) -> None:
     covered = {moment for each in spans if each.end is not None for moment in range(each.start, each.end)}

@@ -71,6 +71,7 @@ ROWS: Final[dict[str, Level]] = {
     "POST …/detectors/{name}/backtest": "member",
     "GET …/rca/{id}": "viewer",
     "GET …/traces": "viewer",
+    "GET …/graph": "viewer",
     "GET …/views": "viewer",
     "POST …/traces/views": "member",
     "POST …/traces/views/forget": "member",

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -275,6 +275,26 @@ async def test_the_graph_says_in_its_table_what_it_draws(owner: Visitor) -> None
     assert "data-grid" not in page
     hostile = (await owner.get(at("hostile") + "?view=graph")).text
     assert "<script>alert" not in hostile
+
+
+async def test_the_last_traces_of_a_call_site_are_one_graph(owner: Visitor) -> None:
+    one = (await owner.get(at("failing") + "?view=graph")).text
+    [path] = re.findall(rf'href="({BASE}/graph\?site=[^"]+)"', one)
+    page = await owner.get(path.replace("&amp;", "&"))
+    assert page.status == 200
+    [(number, site)] = re.findall(r"<h1>The last (\d+) traces of ([^<]+)</h1>", page.text)
+    assert int(number) > 1
+    assert site in one
+    # The start has a row where something was done outside of any step.
+    steps = page.text.count('<tr><th scope="row" class="clip-name">')
+    assert page.text.count("<g transform=") in (steps, steps + 1)
+    # A tool leads to the traces that call it.
+    tools = re.findall(r'class="clip-name">.*?<a href="([^"]+)" title="([^"]+)">', page.text)
+    assert all(f"tool:{name}" in unquote(path) for path, name in tools), tools
+    assert tools
+    nothing = await owner.get(f"{BASE}/graph?site=<script>")
+    assert "No trace of &lt;script&gt; in the last 30 days" in nothing.text
+    assert "Nothing to draw" in nothing.text
 
 
 async def test_two_ticked_traces_are_compared_and_any_other_number_is_refused(owner: Visitor) -> None:

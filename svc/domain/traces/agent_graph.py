@@ -1,9 +1,9 @@
-"""Who called whom in one trace: agents and tools as boxes, their calls as lines, laid out in columns.
+"""Who called whom, in one trace or in many: agents and tools as boxes, calls as lines, laid out in columns.
 
 Pure. Spans of one name and kind are one box; model calls and other inner spans count towards the agent or
 tool around them. Time is a box's own: at every moment it belongs to the deepest boxes at work, in equal
 parts where they work beside each other, so that shares add up to the whole. The same spans give the same
-drawing, in whatever order they come. Called by the page of a trace.
+drawing, in whatever order they come. Called by the pages of a trace and of a call site's graph.
 """
 
 from __future__ import annotations
@@ -106,17 +106,26 @@ class AgentGraph:
         return box.time / self.time if self.time else 0.0
 
 
-def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
-    """The graph of a trace."""
+def agent_graph(*traces: Iterable[GraphSpan]) -> AgentGraph:
+    """The graph of a trace, or of several together: boxes stand in the order in which they first appear."""
+    boxes: dict[BoxKey, Box] = {START: Box(START)}
+    lines: dict[tuple[BoxKey, BoxKey], CallLine] = {}
+    for spans in traces:
+        _add_trace(spans, boxes, lines)
+    return _laid_out(boxes, lines)
+
+
+def _add_trace(
+    spans: Iterable[GraphSpan], boxes: dict[BoxKey, Box], lines: dict[tuple[BoxKey, BoxKey], CallLine]
+) -> None:
+    """Count the spans of one trace."""
     ordered = sorted(spans, key=lambda span: (span.start, span.span_id))
     owners = _owners(ordered)
     keys = {span.span_id: _key(span) for span in ordered if _boxed(span)}
-    boxes: dict[BoxKey, Box] = {START: Box(START)}
     # A clock that is behind may let a call begin before its caller.
     for span in ordered:
         if _boxed(span):
             boxes.setdefault(_key(span), Box(_key(span), span_id=span.span_id))
-    lines: dict[tuple[BoxKey, BoxKey], CallLine] = {}
     # Of the calls of each owner so far, the last end.
     busy_until: dict[bytes | None, int] = {}
     givers = _handoffs(ordered, owners)
@@ -141,7 +150,6 @@ def agent_graph(spans: Iterable[GraphSpan]) -> AgentGraph:
         line.parallel = line.parallel or span.start < min(end, busy_until.get(owner, span.start))
         busy_until[owner] = max(end, busy_until.get(owner, end))
     _share_time(ordered, owners, keys, boxes)
-    return _laid_out(boxes, lines)
 
 
 def _boxed(span: GraphSpan) -> bool:

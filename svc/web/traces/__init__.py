@@ -8,6 +8,7 @@ from svc.web.shell.page import PageRoute
 from svc.web.traces import (
     into_set,
     saved_views,
+    site_graph,
     trace,
     trace_compare,
     trace_documents,
@@ -19,6 +20,7 @@ from svc.web.traces import (
 PAGES: Final[tuple[PageRoute, ...]] = (
     *into_set.PAGES,
     *saved_views.PAGES,
+    *site_graph.PAGES,
     *trace.PAGES,
     *trace_compare.PAGES,
     *trace_documents.PAGES,

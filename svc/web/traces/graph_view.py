@@ -85,7 +85,7 @@ def _drawn(line: CallLine, caller: Box, callee: Box, most: int) -> DrawnLine:
 
 def _callers(graph: AgentGraph, box: Box) -> str:
     names = [
-        f"{'start of the trace' if line.caller == START else words.visible(line.caller[1])[:60]}"
+        f"{'the start' if line.caller == START else words.visible(line.caller[1])[:60]}"
         + (f" {words.count(line.calls)}" if line.calls > 1 else "")
         + (" (handover)" if line.handoff else "")
         + (" (in parallel)" if line.parallel else "")
