@@ -24,6 +24,7 @@ PAGES = (
     f"{BASE}/first-look",
     f"{BASE}/vitals",
     f"{BASE}/overview",
+    f"{BASE}/graph?site=parcel-desk/parcel-desk/invoke_agent%20parcel-desk",
     f"{BASE}/explore",
     f"{BASE}/compare",
     f"{BASE}/compare?q=status:error&range=7d",
