@@ -1,4 +1,4 @@
-"""Explore as it is drawn: the question of an address, its headline, bars and API calls.
+"""Explore as it is drawn: the headline of a question, its bars and API calls.
 
 Called by `svc.web.overview.explore`. Never reads the store.
 """
@@ -8,62 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 from svc.domain.quantities import count
-from svc.domain.queries.datasets import Dataset
 from svc.domain.queries.measures import COUNT, QueryMeasure
-from svc.web.shell.filters import quoted
+from svc.web.overview.explore_question import Explored
 from svc.web.shell.measure_text import LABELS, measured_number, measured_text
 from svc.web.shell.page import Visit
-from svc.web.shell.ranges import TimeRange
-from svc.web.shell.render import query
 
 FACETS_SHOWN: Final = 20
 ROWS: Final = 50
-
-
-@attrs.frozen
-class Explored:
-    """What the address asks."""
-
-    dataset: Dataset
-    bar: str
-    filters: dict[str, str | None]
-    text: str
-    field: str
-    interval: str
-    range: TimeRange
-    base: str
-    measure: QueryMeasure
-    by: str
-
-    def address(self, **other: Any) -> str:
-        """The address of this question with something else in it."""
-        parameters = {
-            "dataset": self.dataset.name,
-            "q": self.bar,
-            "field": self.field,
-            "interval": self.interval,
-            "measure": self.measure.name,
-            "by": self.by,
-            **self.range.parameters,
-            **other,
-        }
-        return query(f"{self.base}/explore", **parameters)
-
-    def narrowed(self, value: str | None) -> str:
-        """The address with a value of the field as a filter."""
-        typed = f"{self.field}:{'null' if value is None else quoted(value)}"
-        return self.address(q=f"{self.bar} {typed}".strip())
-
-
-def times_of(dataset: Dataset) -> tuple[str, ...]:
-    """The times that a range can be on, first the one that people mean."""
-    return tuple(reversed(dataset.times))
-
-
 #: What the times are called.
 TIMES: Final = {"started_at": "when it happened", "created_at": "when it arrived"}
 
@@ -111,9 +65,9 @@ def _shares(values: Sequence[float | None]) -> list[float]:
     return [(value or 0.0) / most if most else 0.0 for value in values]
 
 
-def as_calls(visit: Visit, explored: Explored, bounds: tuple[Any, Any]) -> list[tuple[str, str]]:
+def as_calls(visit: Visit, explored: Explored) -> list[tuple[str, str]]:
     """The same questions for curl."""
-    origin = visit.origin
+    origin, bounds = visit.origin, explored.bounds
     instants = {"from": bounds[0].isoformat(), "to": bounds[1].isoformat()}
     shared: dict[str, Any] = {"dataset": explored.dataset.name, "range": instants}
     if explored.filters:

@@ -1,7 +1,8 @@
 """Overview: what ran, what failed, how long it took and what it cost, over days and split by one field.
 
 The address is the state: `range` or `from` and `to` (days, UTC), `q` the bar, `by` the split, `table` the
-chart that is shown as a table. Every bar and every row leads to its traces.
+chart that is shown as a table. Every bar and every row leads to its traces. Charts that the project has kept
+from Explore stand below the page's own.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import io
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import trio
 
 from protocol.refusals import BAD_REQUEST, Refused
 from protocol.rest.query import timestamp
 from svc.domain.attributes.conventions import CONVENTION_FIELDS
+from svc.store.accounts.kept_charts import TITLE_CHARS, KeptChartStore
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.trace_counts import TraceCounts
 from svc.web.cases.case_text import Title
 from svc.web.feedback.feedback import name_rows
+from svc.web.overview.board_reads import BoardReads
 from svc.web.overview.overview_period import NAMED, DayRange
-from svc.web.overview.overview_reads import DIMENSIONS, Dimension, Overview, OverviewReads
+from svc.web.overview.overview_reads import DIMENSIONS, TIMEOUT_S, Dimension, Overview, OverviewReads
 from svc.web.overview.overview_view import charts, csv_lines, headline, table
 from svc.web.shell import words
 from svc.web.shell.filters import Filters, Token, read_filters
@@ -38,11 +45,27 @@ _CASES_NAMED: Final = 2
 _CASES_READ: Final = 20
 
 
+@attrs.frozen
+class Renaming:
+    """A title that a chart of the board was to have, and why it was refused."""
+
+    chart_id: UUID
+    title: str
+    wrong: str
+
+
 async def overview(visit: Visit) -> Html:
     """The page."""
+    return await overview_page(visit)
+
+
+async def overview_page(visit: Visit, renaming: Renaming | None = None) -> Html:
+    """The page, with a title that was refused in its field."""
+    deadline = trio.current_time() + TIMEOUT_S
     by = _split_of(visit)
     period, dimension = DayRange.of(visit.query, visit.means.now()), DIMENSIONS[by]
-    filters, left_out = await _filters(visit)
+    own_fields = await promoted_fields(visit.means.history, visit.project.id)
+    filters, left_out = _filters(visit, own_fields)
     figures = await _read(visit, period, dimension, filters)
     rows, total = table(
         figures, dimension, lambda value: _row_address(visit, period, filters, dimension, value)
@@ -72,15 +95,24 @@ async def overview(visit: Visit) -> Html:
         and await TraceCounts(visit.means.history).ends(visit.project.id) is None,
         "unpriced": traces_address(visit, read_filters("unpriced:yes"), period.low, period.high),
         "here": lambda **other: _here(visit, period, filters, by, other),
+        "renaming": renaming,
+        "title_chars": TITLE_CHARS,
     }
-    return Html("overview/overview", context, modules=("chart-keys",))
+    # Last, within what the figures of the page have left of their time.
+    charts_kept = await KeptChartStore(visit.means.database).list(visit.project.id)
+    board = BoardReads(
+        *(visit.means.history, visit.project.id, visit.base, own_fields, period, _span_filters(filters))
+    )
+    context["board"] = await board.of(charts_kept, deadline)
+    status = 400 if renaming is not None else 200
+    return Html("overview/overview", context, status=status, modules=("chart-keys",))
 
 
 async def export(visit: Visit) -> Sent:
     """The figures of the charts as CSV."""
     by = _split_of(visit)
     period = DayRange.of(visit.query, visit.means.now())
-    filters, _ = await _filters(visit)
+    filters, _ = _filters(visit, await promoted_fields(visit.means.history, visit.project.id))
     figures = await _read(visit, period, DIMENSIONS[by], filters)
     text = io.StringIO()
     csv.writer(text).writerows(csv_lines(figures, period))
@@ -95,10 +127,9 @@ def _split_of(visit: Visit) -> str:
     return by
 
 
-async def _filters(visit: Visit) -> tuple[Filters, list[str]]:
+def _filters(visit: Visit, own_fields: Collection[str]) -> tuple[Filters, list[str]]:
     """What of the bar all charts can be narrowed by, and what was left out."""
     typed = read_filters(visit.query.get("q", ""))
-    own_fields = set(await promoted_fields(visit.means.history, visit.project.id))
     tokens = [token for token in typed.tokens if _of_both(token, own_fields)]
     left_out = [str(token) for token in typed.tokens if token not in tokens]
     left_out += [f"“{typed.text}”"] if typed.text else []
@@ -111,13 +142,20 @@ def _of_both(token: Token, own_fields: Collection[str]) -> bool:
     )
 
 
-async def _read(visit: Visit, period: DayRange, dimension: Dimension, filters: Filters) -> Overview:
+def _span_filters(filters: Filters) -> dict[str, Any]:
+    """The bar as fields of spans."""
     span_filters = {
         name: filters.asked[field] for name, field in SPAN_FIELDS.items() if field in filters.asked
     }
-    span_filters |= dict(filters.asked.get("attributes", ()))
+    return span_filters | dict(filters.asked.get("attributes", ()))
+
+
+async def _read(visit: Visit, period: DayRange, dimension: Dimension, filters: Filters) -> Overview:
     reads = OverviewReads(
-        visit.means.history, visit.project.id, span_filters, filters.between(period.low, period.high)
+        visit.means.history,
+        visit.project.id,
+        _span_filters(filters),
+        filters.between(period.low, period.high),
     )
     return await reads.of(period, dimension)
 

@@ -199,7 +199,9 @@ def _line(points: Sequence[str], tone: Tone) -> list[tuple[str, Tone]]:
 
 
 def _ticks(top: float, write: Callable[[float | None], str]) -> list[tuple[float, str]]:
-    return [
+    """The two ends and the middle, unless that is written as nothing: of one trace there is no half."""
+    ticks = [
         (_BOTTOM - share * (_BOTTOM - _TOP), write(share * top) if share else "0")
         for share in (0.0, 0.5, 1.0)
     ]
+    return [ticks[0], *(tick for tick in ticks[1:] if tick[1] != "0")]

@@ -15,18 +15,18 @@ from protocol.refusals import INVALID_RANGE, Refused
 from svc.domain.calendar import day_of
 from svc.web.shell import words
 
-_DAY: Final = timedelta(days=1)
-_WEEK: Final = timedelta(days=7)
+DAY: Final = timedelta(days=1)
+WEEK: Final = timedelta(days=7)
 #: The longest range.
 MOST_DAYS: Final = 366
 #: Steps of charts, each up to the range for which it is the right one.
 _STEPS: Final = (
     (timedelta(hours=1), timedelta(days=2)),
     (timedelta(hours=4), timedelta(days=14)),
-    (_DAY, timedelta(days=92)),
-    (_WEEK, timedelta(days=MOST_DAYS)),
+    (DAY, timedelta(days=92)),
+    (WEEK, timedelta(days=MOST_DAYS)),
 )
-_STEP_TEXTS: Final = {_STEPS[0][0]: "an hour", _STEPS[1][0]: "4 hours", _DAY: "a day", _WEEK: "a week"}
+_STEP_TEXTS: Final = {_STEPS[0][0]: "an hour", _STEPS[1][0]: "4 hours", DAY: "a day", WEEK: "a week"}
 #: Ranges by name, with what they are called on their buttons and in a sentence.
 NAMED: Final[Mapping[str, tuple[str, str]]] = {
     "today": ("Today", "today"),
@@ -39,12 +39,16 @@ DEFAULT: Final = "week"
 
 @attrs.frozen
 class DayRange:
-    """From `low` on and before `high`, now at the latest; `name` is None for days of one's choice."""
+    """From `low` on and before `high`, now at the latest; `name` is None for days of one's choice.
+
+    `drawn_in` is the step of charts, where it is not the one that suits the length.
+    """
 
     name: str | None
     low: datetime
     high: datetime
     now: datetime
+    drawn_in: timedelta | None = None
 
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> DayRange:
@@ -54,9 +58,9 @@ class DayRange:
         name, today = query.get("range", DEFAULT), day_of(now)
         starts = {
             "today": today,
-            "yesterday": today - _DAY,
-            "week": today - today.weekday() * _DAY,
-            "30d": today - 29 * _DAY,
+            "yesterday": today - DAY,
+            "week": today - today.weekday() * DAY,
+            "30d": today - 29 * DAY,
         }
         if name not in starts:
             raise Refused(INVALID_RANGE.saying(f"range is one of {', '.join(starts)}"))
@@ -64,10 +68,10 @@ class DayRange:
 
     @classmethod
     def _chosen(cls, first: str, last: str, now: datetime) -> DayRange:
-        low, end = _day(first or last, "from"), _day(last or first, "to") + _DAY
+        low, end = _day(first or last, "from"), _day(last or first, "to") + DAY
         if low >= end:
             raise Refused(INVALID_RANGE.saying("the range ends before it begins"))
-        if end - low > MOST_DAYS * _DAY:
+        if end - low > MOST_DAYS * DAY:
             raise Refused(INVALID_RANGE.saying(f"at most {MOST_DAYS} days are shown at once"))
         return cls(None, low, max(low, min(end, now)), now)
 
@@ -99,7 +103,7 @@ class DayRange:
     @property
     def step(self) -> timedelta:
         """How long the step of a chart is."""
-        return next(step for step, longest in _STEPS if self.high - self.low <= longest)
+        return self.drawn_in or next(step for step, longest in _STEPS if self.high - self.low <= longest)
 
     @property
     def step_text(self) -> str:
@@ -115,13 +119,13 @@ class DayRange:
     @property
     def before(self) -> DayRange:
         """The same stretch of whole weeks before, up to the same hour."""
-        weeks = max(1, -(-(self.high - self.low) // _WEEK))
-        return attrs.evolve(self, low=self.low - weeks * _WEEK, high=self.high - weeks * _WEEK)
+        weeks = max(1, -(-(self.high - self.low) // WEEK))
+        return attrs.evolve(self, low=self.low - weeks * WEEK, high=self.high - weeks * WEEK)
 
     @property
     def against(self) -> str:
         """What it is compared with, in words."""
-        weeks = max(1, -(-(self.high - self.low) // _WEEK))
+        weeks = max(1, -(-(self.high - self.low) // WEEK))
         return "against a week earlier" if weeks == 1 else f"against {weeks} weeks earlier"
 
     def place(self, moment: datetime) -> int:

@@ -159,13 +159,13 @@ class OverviewReads:
             else:
                 answer = {**await queries.timeseries(question, interval), "series": []}
             if measure == "cost":
-                overview.spend = _split(period, answer, figure_of)
+                overview.spend = split_steps(period, answer, figure_of)
             else:
                 # Of the same values, so that a colour is one of them in both charts.
-                overview.tokens = _split(period, answer, figure_of, among=list(overview.spend))
+                overview.tokens = split_steps(period, answer, figure_of, among=list(overview.spend))
         tools = await queries.timeseries(self._question(period, "tool", "errors"), interval)
-        overview.tool_calls = _folded(period, tools["buckets"], lambda bucket: bucket["count"] or None)
-        overview.tool_failures = _folded(
+        overview.tool_calls = folded_steps(period, tools["buckets"], lambda bucket: bucket["count"] or None)
+        overview.tool_failures = folded_steps(
             period, tools["buckets"], lambda bucket: bucket["errors"] if bucket["count"] else None
         )
         durations = await queries.durations(self._question(period, dimension.kind, "duration_p95"))
@@ -248,7 +248,7 @@ def _all_tokens(bucket: Mapping[str, Any]) -> float | None:
     return None if bucket["tokens"] is None else float(bucket["tokens"]["total"])
 
 
-def _split(
+def split_steps(
     period: DayRange,
     answer: Mapping[str, Any],
     figure_of: Callable[[Mapping[str, Any]], float | None],
@@ -258,11 +258,11 @@ def _split(
 
     `among` are the values that may stand apart, in their order; any may where it names none.
     """
-    total = _folded(period, answer["buckets"], figure_of)
+    total = folded_steps(period, answer["buckets"], figure_of)
     values = [value for value in among if value is not None]
     series = {line["value"]: line["buckets"] for line in answer["series"] if line["value"] is not None}
     apart = {
-        value: _folded(period, series[value], figure_of) for value in values or series if value in series
+        value: folded_steps(period, series[value], figure_of) for value in values or series if value in series
     }
     remainder = [
         None if all_ is None else max(0.0, all_ - sum(steps[number] or 0.0 for steps in apart.values()))
@@ -279,11 +279,12 @@ def _split(
     return split
 
 
-def _folded(
+def folded_steps(
     period: DayRange,
     buckets: Iterable[Mapping[str, Any]],
     figure_of: Callable[[Mapping[str, Any]], float | None],
 ) -> Steps:
+    """A figure of buckets by step; None where no bucket has one."""
     steps: list[float | None] = [None] * len(period.starts)
     for bucket in buckets:
         number, value = period.place(words.parsed(bucket["bucket_start"])), figure_of(bucket)

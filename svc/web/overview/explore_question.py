@@ -1,0 +1,149 @@
+"""The question of Explore as its address writes it, and as Overview keeps it. Pure.
+
+Called by Explore and by the board of Overview, so that both read an address alike. What the address leaves
+out, or says in a way that is not known, falls back to what is usual. Never reads the store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import attrs
+
+from svc.domain.queries.datasets import DATASETS, Dataset
+from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
+from svc.store.reads.buckets import INTERVALS
+from svc.web.shell.filters import quoted
+from svc.web.shell.ranges import TimeRange
+from svc.web.shell.render import query
+
+#: The range `all` begins here: a drawing needs a beginning.
+_FAR_BACK: Final = timedelta(days=90)
+#: Longer filters are cut.
+BAR_CHARS: Final = 2_000
+_TOKEN: Final = re.compile(r'([a-z_]+|attr\.[^\s:"]{1,120}):("(?:[^"\\]|\\.)*"|\S+)|("(?:[^"\\]|\\.)*"|\S+)')
+
+
+@attrs.frozen
+class Explored:
+    """What the address asks."""
+
+    dataset: Dataset
+    bar: str
+    filters: dict[str, str | None]
+    text: str
+    field: str
+    interval: str
+    range: TimeRange
+    base: str
+    measure: QueryMeasure
+    by: str
+
+    @classmethod
+    def of(cls, asked: Mapping[str, str], now: datetime, base: str, own_fields: Sequence[str]) -> Explored:
+        """From the parameters of an address, where spans have these fields of the project's own as well.
+
+        Raises `Refused` for a range that cannot be read.
+        """
+        dataset = DATASETS.get(asked.get("dataset", "spans"), DATASETS["spans"])
+        fields = field_names(dataset, own_fields)
+        bar = asked.get("q", "").strip()[:BAR_CHARS]
+        filters, text = _narrowed_by(dataset, bar)
+        range_ = TimeRange.of(asked, now)
+        field, interval = asked.get("field", ""), asked.get("interval", "")
+        low, high = _bounds(range_)
+        return cls(
+            dataset,
+            bar,
+            filters,
+            text,
+            field if field in fields else fields[0],
+            interval if interval in INTERVALS else "hour" if high - low <= timedelta(days=3) else "day",
+            range_,
+            base,
+            next((MEASURES[name] for name in dataset.measures if name == asked.get("measure")), COUNT),
+            asked["by"] if asked.get("by") in times_of(dataset) else times_of(dataset)[0],
+        )
+
+    @property
+    def bounds(self) -> tuple[datetime, datetime]:
+        """The two ends of its range."""
+        return _bounds(self.range)
+
+    def address(self, **other: Any) -> str:
+        """The address of this question with something else in it."""
+        return query(f"{self.base}/explore", **{**self._parts, **self.range.parameters, **other})
+
+    def narrowed(self, value: str | None) -> str:
+        """The address with a value of the field as a filter."""
+        return self.address(q=with_filter(self.bar, self.field, value))
+
+    def at(self, low: datetime, high: datetime) -> str:
+        """The address of this question between two moments, in bars that suit them."""
+        return attrs.evolve(self, range=TimeRange(None, low, high, self.range.now)).address(interval=None)
+
+    @property
+    def kept(self) -> str:
+        """What stands behind the question mark where Overview keeps it.
+
+        The range is part of it only where it is two instants: any other is for the page to choose, and so
+        is how wide the bars are. One question is always written in one way.
+        """
+        instants = {} if self.range.preset else self.range.instants
+        return query("", **{**self._parts, "interval": None, **instants})[1:]
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset.name,
+            "q": self.bar,
+            "field": self.field,
+            "interval": self.interval,
+            "measure": self.measure.name,
+            "by": self.by,
+        }
+
+
+def parameters_of(question: str) -> dict[str, str]:
+    """What stands behind a question mark, by name."""
+    return dict(parse_qsl(question))
+
+
+def with_filter(bar: str, field: str, value: str | None) -> str:
+    """The bar with one filter more."""
+    return f"{bar} {field}:{'null' if value is None else quoted(value)}".strip()
+
+
+def field_names(dataset: Dataset, own_fields: Sequence[str]) -> list[str]:
+    """The fields that a dataset is grouped by, with those of the project's own."""
+    names = [field.name for field in dataset.fields if field.facetable]
+    return [*names, *own_fields] if dataset.has_attributes else names
+
+
+def times_of(dataset: Dataset) -> tuple[str, ...]:
+    """The times that a range can be on, first the one that people mean."""
+    return tuple(reversed(dataset.times))
+
+
+def _bounds(range_: TimeRange) -> tuple[datetime, datetime]:
+    return range_.low or range_.now - _FAR_BACK, range_.high or range_.now
+
+
+def _narrowed_by(dataset: Dataset, bar: str) -> tuple[dict[str, str | None], str]:
+    """The filters of a bar, and what of it is a text to search for."""
+    filters: dict[str, str | None] = {}
+    texts: list[str] = []
+    for name, value, text in _TOKEN.findall(bar):
+        if dataset.field(name) is not None:
+            filters[name] = None if value == "null" else _plain(value)
+        else:
+            texts.append(f"{name}:{value}" if name else _plain(text))
+    return filters, " ".join(texts)
+
+
+def _plain(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value[0] == value[-1] == '"' else value
