@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
+from urllib.parse import quote_plus
 from uuid import UUID
 
 import attrs
@@ -74,6 +75,14 @@ _DUE: Final = (("place", "bigint"),)
 _ENCODE: Final = (("detector", "text"), ("place", "bigint"))
 _RUN_EVENT: Final = (("run_id", "uuid"), ("claim", "integer"), ("seq", "integer"))
 _VIEW: Final = (("name", "text"),)
+_CHART: Final = (("id", "uuid"),)
+#: That a question of a page, as its address has it, names the subject.
+_ASKS: Final = (
+    "(strpos(r.{text}, $3) > 0"
+    " or exists (select from unnest($6::text[]) as p (part) where strpos(r.{text} || '&', p.part) > 0))"
+)
+#: The fields of filters that hold an id.
+_FILTERS: Final = {"user": ("user", "user_id"), "session": ("session", "session_id"), "trace": ("trace_id",)}
 
 
 async def _redact(connection: Connection, project_id: int, finding_ids: Collection[UUID]) -> None:
@@ -155,7 +164,13 @@ _WALKS: Final = (
         _delete("agent_event", _RUN_EVENT),
         rows=LONG_ROWS,
     ),
-    _Walk("saved_view", _VIEW, "strpos(r.query, $3) > 0", _delete("saved_view", _VIEW)),
+    _Walk("saved_view", _VIEW, _ASKS.format(text="query"), _delete("saved_view", _VIEW)),
+    _Walk(
+        "kept_chart",
+        _CHART,
+        f"{_ASKS.format(text='question')} or strpos(r.title, $3) > 0",
+        _delete("kept_chart", _CHART),
+    ),
 )
 
 
@@ -175,12 +190,14 @@ async def walk_evidence(step: ErasureStep) -> StepOutcome:
         f"with batch as materialized (select r.* from {walk.table} r where r.project_id = $1{since}"
         f" and $4::text[] is not null order by {', '.join(f'r.{name}' for name in names)} limit $5),"
         f" hit as materialized (select {', '.join(f'r.{name}' for name in names)}, {walk.about} as told"
-        f" from batch r where ({walk.condition}) and $2::uuid is not null and $3::text is not null){act}"
+        f" from batch r where ({walk.condition}) and $2::uuid is not null and $3::text is not null"
+        f" and $6::text[] is not null){act}"
         f" select (select count(*) from batch) as seen, (select count(*) from hit) as hits,"
         " array(select distinct told from hit where told is not null) as told,"
         f" array[{', '.join(f'last.{name}::text' for name in names)}] as last"
         f" from (select * from batch order by {', '.join(f'{name} desc' for name in names)} limit 1) last",
         *(project_id, step.erasure.id, _quoted(step.subject), cursor, walk.rows),
+        _in_addresses(step.erasure.kind, step.subject),
     )
     if row is None:
         return StepOutcome((str(number + 1),))
@@ -195,6 +212,19 @@ async def walk_evidence(step: ErasureStep) -> StepOutcome:
 def _quoted(subject: str) -> str:
     """A subject as it is looked for in texts."""
     return subject if len(subject) >= _PLAIN_CHARS else f'"{subject}"'
+
+
+def _in_addresses(kind: str, subject: str) -> list[str]:
+    """What of an address names a subject: a short id may be anything, so it is the whole of a filter."""
+    escaped = subject.replace("\\", "\\\\").replace('"', '\\"')
+    if len(subject) >= _PLAIN_CHARS:
+        return [quote_plus(subject), quote_plus(escaped)]
+    return [
+        quote_plus(f"{field}:{value}") + end
+        for field in _FILTERS[kind]
+        for value in (subject, f'"{escaped}"')
+        for end in "&+"
+    ]
 
 
 async def _unname(step: ErasureStep) -> dict[str, int]:
