@@ -134,6 +134,12 @@ async def test_bars_of_failures_lead_to_the_traces_that_hold_them(store: Databas
     assert await listed("Failed tool calls") == len(range(0, 12, 4))
 
 
+async def test_calls_without_a_value_stand_in_a_row_that_says_so(store: Database, owner: Visitor) -> None:
+    await calls(store, 4)
+    seen = await owner.get(f"{PAGE}?range=30d&by=release")
+    assert '<th scope="row" class="clip-name">not known</th>' in seen.text
+
+
 @pytest.mark.parametrize("by", ["model", "site", "agent", "tool", "user", "release", "environment"])
 async def test_it_is_split_by_any_of_its_fields(store: Database, owner: Visitor, by: str) -> None:
     await calls(store, 8, **{"service.version": "2.14.0"})

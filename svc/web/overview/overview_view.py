@@ -21,7 +21,7 @@ from svc.web.shell import words
 ROWS_SHOWN: Final = 10
 _TONES: Final[tuple[Tone, ...]] = ("s1", "s2", "s3")
 #: What a value is called that spans do not have.
-NOT_SAID: Final = "not steps_known"
+NOT_SAID: Final = "not known"
 OTHERS: Final = "all others"
 
 
@@ -224,7 +224,7 @@ def table(
 
 
 def csv_lines(overview: Overview, period: DayRange) -> Sequence[Sequence[str]]:
-    """The figures of the charts by step, with a heading; empty where nothing is steps_known."""
+    """The figures of the charts by step, with a heading; empty where nothing is known."""
     drawn = {} if overview.traces is None else {bucket.start: bucket for bucket in overview.traces.buckets}
     lines = [["since", "traces", "failed", "p50_ms", "p95_ms", "spend_usd", "tokens"]]
     for number, start in enumerate(period.starts):
