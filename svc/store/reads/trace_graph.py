@@ -22,7 +22,7 @@ MOST_SPANS: Final = 20_000
 MOST_TRACES: Final = 1_000
 MOST_SPANS_EACH: Final = 200
 
-#: The graph's columns of a span; its times are from `$3`.
+#: What a graph needs of a span; its times count from `{since}`.
 _COLUMNS: Final = (
     "span_id, parent_span_id, kind, name, (extract(epoch from started_at - {since}) * 1000000)::bigint,"
     " (extract(epoch from ended_at - {since}) * 1000000)::bigint, status = 'error',"
