@@ -156,6 +156,24 @@ def test_columns_of_ones_own_are_named_on_a_card(opened: Opened) -> None:
         check(page)
 
 
+def test_values_to_narrow_by_are_a_tap_away_from_the_head_of_the_list(opened: Opened) -> None:
+    with opened.page(**PHONE) as page:
+        page.goto(opened.url(TRACES))
+        settle(page)
+        page.get_by_role("link", name="Narrow down").tap()
+        value = page.locator(".facets a[data-value]").first
+        value.wait_for()
+        box = value.bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] < PHONE["viewport"]["height"]  # type: ignore[index]
+        value.tap()
+        page.locator(".filter .chip").first.wait_for()
+        fits(page)
+    with opened.page() as page:
+        page.goto(opened.url(TRACES))
+        assert not page.get_by_role("link", name="Narrow down").is_visible()
+
+
 def test_feedback_and_sets_are_cards_too(opened: Opened) -> None:
     with opened.page(**PHONE) as page:
         page.goto(opened.url(TRACES))

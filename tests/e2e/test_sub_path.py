@@ -28,7 +28,7 @@ from tests.terminator import Terminator, terminated
 PATH = "/traces"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
 #: Pages that a walk opens; of many traces or spans, a few stand for all.
-MOST_PAGES = 400
+MOST_PAGES = 600
 EACH_KIND = 2
 #: Pages that are reached by links alone; what modules fetch for them by themselves is in no link.
 LINKED = ("/cases/{ref}", "/findings/{id}", "/detectors/{name}", "/traces/{traceId}", "/vitals/{what}")
