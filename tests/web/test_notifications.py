@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
 
 import pytest
 
@@ -200,6 +203,36 @@ async def test_what_was_typed_wrong_is_said_and_shown_again(owner: Visitor, rece
     assert 'id="at-hint" class="small bad">Expected a time such as 08:00' in refused.text
     tried = await owner.post(HERE + "/rule/try", {**typed, "value": "0", "figure": "count", "least": "0"})
     assert "Would have fired never" in tried.text
+
+
+async def test_filters_that_the_form_does_not_show_outlive_a_change(
+    owner: Visitor, receiver: Receiver, store: Database
+) -> None:
+    form = {
+        "kind": "metric", "dataset": "spans", "figure": "count", "bound": "above", "value": "5",
+        "window_hours": "1", "least": "0", "filter_field": "kind", "filter_value": "tool",
+        "stored_filters": json.dumps({"kind": "tool", "status": "error", "model_id": None}),
+    }  # fmt: skip
+    rule_id = await ruled(owner, await hooked(owner, receiver), **form)
+    page = await owner.get(f"{HERE}/rule?id={rule_id}")
+    assert "Further filters, set over the API, stay: status = error, model_id = not known." in page.text
+    hidden = re.search(r'name="stored_filters" value="([^"]+)"', page.text)
+    assert hidden is not None
+    changed = {**form, "id": rule_id, "filter_value": "llm", "stored_filters": unescape(hidden[1])}
+
+    async def filters() -> dict[str, Any]:
+        [row] = await store.fetch("select params::text as params from alert_rule")
+        found: dict[str, Any] = json.loads(row["params"])["filters"]
+        return found
+
+    assert await filters() == {"kind": "tool", "status": "error", "model_id": None}
+    await ruled(owner, id_of(await owner.get(HERE), "channel"), **changed)
+    assert await filters() == {"kind": "llm", "status": "error", "model_id": None}
+    # The one that is shown can be taken away.
+    await ruled(owner, id_of(await owner.get(HERE), "channel"), **{**changed, "filter_field": ""})
+    assert await filters() == {"status": "error", "model_id": None}
+    broken = await owner.post(HERE + "/rule", {**form, "name": "x", "stored_filters": "{"})
+    assert broken.status == 400
 
 
 async def test_a_storm_is_seen_as_one_message_and_a_message_is_sent_once_more(

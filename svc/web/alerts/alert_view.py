@@ -15,7 +15,14 @@ import msgspec
 from protocol.alerts import RULE_KINDS, ChannelKind, RuleKind
 from protocol.refusals import Refusal
 from protocol.rest.alerts import ChannelShown, ChannelTested, FiredShown, RuleShown
-from svc.domain.alerts.params import PARAMS, BadParams, kept_params, typed_params
+from svc.domain.alerts.params import (
+    PARAMS,
+    BadParams,
+    FilterValue,
+    kept_params,
+    read_params,
+    typed_params,
+)
 from svc.web.alerts.alerts_text import CHANNEL_FIELDS, CHANNEL_KINDS, KINDS, NAME, STORED, at_field
 from svc.web.shell import words
 
@@ -124,6 +131,8 @@ class RuleForm(msgspec.Struct):
     figure: str = ""
     filter_field: str = ""
     filter_value: str = ""
+    #: All filters that the rule has, as JSON: the form shows the first, and the others stay as they are.
+    stored_filters: str = ""
     window_hours: str = ""
     bound: str = ""
     value: str = ""
@@ -150,8 +159,13 @@ class RuleForm(msgspec.Struct):
             for field, value in params.items()
             if field not in ("filters", "detectors")
         }
-        for field, value in list(params.get("filters", {}).items())[:1]:
-            fields |= {"filter_field": field, "filter_value": str(value)}
+        filters: Mapping[str, Any] = params.get("filters", {})
+        for field, value in list(filters.items())[:1]:
+            fields |= {
+                "filter_field": field,
+                "filter_value": str(value),
+                "stored_filters": msgspec.json.encode(filters).decode(),
+            }
         detectors = " ".join(params.get("detectors", ()))
         return cls(kind, name, channels, detectors=detectors, id=id, **fields)
 
@@ -168,7 +182,35 @@ class RuleForm(msgspec.Struct):
         }
         if "filters" in names and self.filter_field.strip():
             typed[f"filters.{self.filter_field.strip()}"] = self.filter_value.strip()
-        return kept_params(typed_params(kind, typed))
+        params = kept_params(typed_params(kind, typed))
+        if "filters" in names and self.stored_filters:
+            params["filters"] = self._merged_filters(params["filters"])
+            params = kept_params(read_params(kind, params))
+        return params
+
+    def _merged_filters(self, typed: dict[str, FilterValue]) -> dict[str, FilterValue]:
+        """What was typed, and the filters that the form does not show. Raises `BadParams`."""
+        try:
+            stored = msgspec.json.decode(self.stored_filters, type=dict[str, FilterValue])
+        except msgspec.MsgspecError:
+            raise BadParams(
+                "the filters of the rule were sent in another form than the page has them"
+            ) from None
+        shown_field = next(iter(stored), "")
+        shown_value = stored.pop(shown_field, None)
+        # A number or a truth value stays one unless somebody writes over it.
+        unchanged = {shown_field: shown_value} if typed.get(shown_field) == str(shown_value) else {}
+        return {**typed, **unchanged, **{name: value for name, value in stored.items() if name not in typed}}
+
+    @property
+    def further_filters(self) -> list[str]:
+        """The filters that the form does not show, in words."""
+        try:
+            stored = msgspec.json.decode(self.stored_filters or "{}", type=dict[str, FilterValue])
+        except msgspec.MsgspecError:
+            return []
+        further = list(stored.items())[1:]
+        return [f"{name} = {'not known' if value is None else value}" for name, value in further]
 
 
 class AlertTarget(msgspec.Struct):
