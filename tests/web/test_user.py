@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -104,3 +105,22 @@ async def test_a_user_nobody_knows_and_one_without_a_name(store: Database, owner
     assert (await owner.get(BASE + "/user")).status == 404
     seen = await owner.get(PAGE + "u1&range=yesterday&from=2020-01-01")
     assert "No traces of u1" in heading(seen)
+
+
+async def test_they_stand_beside_the_median_user_once_there_are_thirty(
+    owner: Visitor, store: Database
+) -> None:
+    users = [f"u{number}" for number in range(30)]
+    await chats(store, *users[:29])
+    assert "median user" not in (await owner.get(PAGE + "u0")).text
+    await chats(store, *users)
+    page = (await owner.get(PAGE + "u0")).text
+    _, _, beside = page.partition("<h2>Compared with the median user</h2>")
+    assert dict(re.findall(r"<span>([a-z ]+) <b>([^<]+)</b></span>", beside)[:5]) == {
+        "traces": "6, median 6",
+        "sessions": "3, median 3",
+        "with a failure": "50 %, median 50 %",
+        "spend": "$0.0150, median $0.0150",
+        "users compared": "30",
+    }
+    assert "median user" not in (await owner.get(PAGE + "nobody")).text

@@ -14,6 +14,7 @@ from svc.store.feedback.reads import FeedbackReads
 from svc.store.reads.query import QueryStore
 from svc.store.reads.questions import Question, ask
 from svc.store.reads.sessions import SessionReads
+from svc.store.reads.users import MOST_TRACES, UserReads
 from svc.web.feedback.feedback_view import ShownEntry
 from svc.web.overview.overview import traces_address
 from svc.web.overview.overview_period import NAMED, DayRange
@@ -71,6 +72,7 @@ async def user(visit: Visit) -> Html | Refusal:
         "more_sessions": len(ids) > SESSIONS_SHOWN,
         "aged_out": await aged_out(visit, [each_sum["asked_available"] for each_sum in sums.values()]),
         "feedback": await _feedback(visit, ids[:SESSIONS_SHOWN]),
+        "beside": await _beside(visit, period, user_id),
         "failures": await _failures(visit, period, user_id, filters),
         "all_traces": traces_address(visit, filters, period.low, period.high),
         "failed_traces": traces_address(visit, filters, period.low, period.high, only="trace.status:error"),
@@ -89,6 +91,25 @@ async def _feedback(visit: Visit, session_ids: list[str]) -> list[ShownEntry]:
     reads = FeedbackReads(visit.means.database)
     entries = await reads.within_sessions(visit.project.id, session_ids, FEEDBACK_SHOWN)
     return [ShownEntry(entry) for entry in entries]
+
+
+async def _beside(visit: Visit, period: DayRange, user_id: str) -> list[tuple[str, str]]:
+    """Their figures beside those of the median user; nothing where there are too few users."""
+    sums = await UserReads(visit.means.history).beside(visit.project.id, user_id, period.low, period.high)
+    if sums is None:
+        return []
+    own = sums.own
+    return [
+        ("traces", f"{words.count(own.traces)}, median {words.count(round(sums.traces))}"),
+        ("sessions", f"{words.count(own.sessions)}, median {words.count(round(sums.sessions))}"),
+        (
+            "with a failure",
+            f"{words.percent(own.failing / own.traces)}, median {words.percent(sums.failing_share)}",
+        ),
+        ("spend", f"{words.money(own.cost or 0)}, median {words.money(sums.cost)}"),
+        ("users compared", words.count(sums.users)),
+        *([("of the newest", words.counted(MOST_TRACES, "trace"))] if sums.since else []),
+    ]
 
 
 def headline(user_id: str, figures: Overview, period: DayRange, sessions: int) -> str:
