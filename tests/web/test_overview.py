@@ -14,14 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.refusals import Refused
+from svc.domain.detect.detectors.base import slot_of
 from svc.domain.quantities import count, percent
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.traces import PostgresTraceStore
-from svc.web.overview.overview_charts import HEIGHT, TOPS, ChartHead, ChartMaker, ChartSeries
+from svc.web.overview.overview_charts import (
+    HEIGHT,
+    TOPS,
+    ChartHead,
+    ChartMaker,
+    ChartSeries,
+    release_marks,
+)
 from svc.web.overview.overview_period import MOST_DAYS, DayRange
 from svc.web.overview.overview_reads import CallSums, together
 from svc.web.shell.charts import round_up
+from tests.detecting.house import execute
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Visitor
@@ -276,3 +285,45 @@ def test_values_together_are_their_sums(parts: list[CallSums]) -> None:
     known = [part.cost for part in parts if part.cost is not None]
     assert total.cost == (sum(known, Decimal()) if known else None)
     assert total.tokens.get("input", 0) == sum(part.tokens.get("input") or 0 for part in parts)
+
+
+async def seen_release(store: Database, name: str, moment: datetime, site: str = "desk") -> None:
+    """As detectors count the first trace of a release at a call site."""
+    await execute(
+        store,
+        "with bucket as (insert into tally_bucket (project_id, measure, subject, detail)"
+        f" values (1, 'seen_release', 'site:{site}', '{name}') returning id)"
+        " insert into tally (project_id, bucket_id, slot, bin, units, failures)"
+        f" select 1, id, {slot_of(moment)}, 0, 1, 0 from bucket",
+    )
+
+
+async def test_a_release_that_comes_while_the_project_runs_is_marked_in_every_chart(
+    owner: Visitor, store: Database
+) -> None:
+    await calls(store)
+    today = now().replace(hour=0, minute=0, second=0, microsecond=0)
+    await seen_release(store, "1.0", today - timedelta(days=9))
+    await seen_release(store, "<b>2.0</b>", today - timedelta(days=2) + timedelta(hours=7))
+    # Another call site got it later: it is one mark.
+    await seen_release(store, "<b>2.0</b>", today - timedelta(days=1), "other")
+    page = (await owner.get(f"{PAGE}?range=30d")).text
+    assert page.count('<line class="release"') == page.count('<svg class="plot"') == 6
+    assert page.count("<title>release &lt;b&gt;2.0&lt;/b&gt;, first seen ") == 6
+    assert "<b>2.0</b>" not in page
+    assert "New releases, dotted in the charts: " in page
+    assert "1.0</a>" not in page
+    yesterday = (await owner.get(f"{PAGE}?range=yesterday")).text
+    assert 'class="release"' not in yesterday
+
+
+def test_a_mark_stands_inside_its_step() -> None:
+    period = DayRange.of({"range": "30d"}, datetime(2026, 11, 27, 10, tzinfo=UTC))
+    for moment in (period.low, period.low + timedelta(days=3, hours=12), period.high):
+        [(x, said)] = release_marks(period, [("2.0", moment)])
+        assert 54 <= x <= 374
+        assert said.startswith("release 2.0, first seen ")
+    [(begin, _), (middle, _)] = release_marks(
+        period, [("a", period.low), ("b", period.low + period.step / 2)]
+    )
+    assert middle - begin == pytest.approx(320 / len(period.starts) / 2)

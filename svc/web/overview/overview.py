@@ -19,14 +19,19 @@ import trio
 
 from protocol.refusals import BAD_REQUEST, Refused
 from protocol.rest.query import timestamp
+from protocol.storage import Slow
 from svc.domain.attributes.conventions import CONVENTION_FIELDS
+from svc.domain.detect.detectors.base import slot_of
+from svc.domain.detect.engine.slots import SLOT_S
 from svc.store.accounts.kept_charts import TITLE_CHARS, KeptChartStore
 from svc.store.detection.cases.cases import CaseStore
+from svc.store.detection.judging.statistic_path import StatisticReads
 from svc.store.reads.attributes import promoted_fields
 from svc.store.reads.trace_counts import TraceCounts
 from svc.web.cases.case_text import Title
 from svc.web.feedback.feedback import name_rows
 from svc.web.overview.board_reads import BoardReads
+from svc.web.overview.overview_charts import release_marks
 from svc.web.overview.overview_period import NAMED, DayRange
 from svc.web.overview.overview_reads import DIMENSIONS, TIMEOUT_S, Dimension, Overview, OverviewReads
 from svc.web.overview.overview_view import charts, csv_lines, headline, table
@@ -43,6 +48,8 @@ _NAMES_SHOWN: Final = 6
 #: Cases that the second line names, and how many are looked through for them.
 _CASES_NAMED: Final = 2
 _CASES_READ: Final = 20
+#: Releases that are marked in the charts, the newest.
+_RELEASES_MARKED: Final = 8
 
 
 @attrs.frozen
@@ -70,6 +77,7 @@ async def overview_page(visit: Visit, renaming: Renaming | None = None) -> Html:
     rows, total = table(
         figures, dimension, lambda value: _row_address(visit, period, filters, dimension, value)
     )
+    releases = await _releases(visit, period)
     context: dict[str, Any] = {
         "period": period,
         "named": NAMED,
@@ -80,10 +88,14 @@ async def overview_page(visit: Visit, renaming: Renaming | None = None) -> Html:
         "left_out": left_out,
         "headline": headline(figures, period),
         "overview": figures,
-        "charts": charts(
-            *(figures, period, dimension),
-            lambda low, high, only="": traces_address(visit, filters, low, high, only=only),
-        ),
+        "charts": [
+            attrs.evolve(chart, marks=release_marks(period, releases))
+            for chart in charts(
+                *(figures, period, dimension),
+                lambda low, high, only="": traces_address(visit, filters, low, high, only=only),
+            )
+        ],
+        "releases": releases,
         "as_table": visit.query.get("table", ""),
         "rows": rows,
         "total": total,
@@ -177,6 +189,18 @@ async def _cases(visit: Visit, period: DayRange) -> list[tuple[str, Title]]:
         if period.low <= words.parsed(case["onset_at"]) < period.high
     ]
     return began[:_CASES_NAMED]
+
+
+async def _releases(visit: Visit, period: DayRange) -> list[tuple[str, datetime]]:
+    """Releases that were first seen in the period, the oldest first; none where that takes too long."""
+    reads = StatisticReads(visit.means.questions)
+    try:
+        release_rows = await reads.releases(
+            visit.project.id, slot_of(period.low), slot_of(period.high), _RELEASES_MARKED
+        )
+    except Slow:
+        return []
+    return [(name, datetime.fromtimestamp(slot * SLOT_S, UTC)) for name, slot in reversed(release_rows)]
 
 
 def traces_address(visit: Visit, filters: Filters, low: datetime, high: datetime, *, only: str = "") -> str:

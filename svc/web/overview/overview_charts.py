@@ -84,6 +84,8 @@ class OverviewChart:
     write: Callable[[float | None], str]
     #: Why it cannot be drawn; empty when it can.
     missing: str = ""
+    #: Where releases were first seen, and what each mark says.
+    marks: Sequence[tuple[float, str]] = ()
 
     def rows(self) -> Sequence[tuple[datetime, Sequence[str]]]:
         """The table: the start of each step with what each series has there."""
@@ -186,6 +188,18 @@ class ChartMaker:
             for number in places[::stride]
             if _LEFT + number * width < _RIGHT - 34
         ]
+
+
+def release_marks(period: DayRange, releases: Sequence[tuple[str, datetime]]) -> Sequence[tuple[float, str]]:
+    """Where each release stands in the charts of a period."""
+    width = (_RIGHT - _LEFT) / len(period.starts)
+    marks = []
+    for name, moment in releases:
+        place = min(max(period.place(moment), 0), len(period.starts) - 1)
+        fraction = min(max((moment - period.starts[place]) / period.step, 0.0), 1.0)
+        title = f"release {name[:60]}, first seen {words.minute(moment, UTC, period.now)}"
+        marks.append((_LEFT + (place + fraction) * width, title))
+    return marks
 
 
 def _line(points: Sequence[str], tone: Tone) -> list[tuple[str, Tone]]:

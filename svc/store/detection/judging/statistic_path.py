@@ -43,6 +43,18 @@ where b.project_id = $1
 order by f.slot
 """
 
+# When each release but the first ones was first seen in the project, the newest so many within a range.
+_RELEASES: Final = """
+with seen as materialized (
+    select b.detail, min(f.slot) as slot from tally_bucket b
+    join lateral (select t.slot from tally t where t.project_id = b.project_id and t.bucket_id = b.id
+        order by t.slot limit 1) f on true
+    where b.project_id = $1 and b.measure = 'seen_release' group by 1
+)
+select detail, slot from seen
+where slot >= $2 and slot < $3 and slot > (select min(slot) from seen) order by slot desc, detail limit $4
+"""
+
 
 @attrs.frozen
 class SeenFirst:
@@ -80,6 +92,13 @@ class StatisticReads:
             return await trio.to_thread.run_sync(_of_sizes, sizes, first, until, months, limiter=_looking)
         rates = await tallies.rates(project_id, name, first, until)
         return await trio.to_thread.run_sync(_of_rates, rates, first, until, months, limiter=_looking)
+
+    async def releases(self, project_id: int, first: int, end: int, limit: int) -> list[tuple[str, int]]:
+        """Releases that were first seen between two slots, with the slot of each, the newest first; without
+        those that the project began with.
+        """
+        rows = await self.database.fetch(_RELEASES, project_id, first, end, limit, timeout_s=READ_TIMEOUT_S)
+        return [(row["detail"], row["slot"]) for row in rows]
 
     async def marks(self, project_id: int, first: int, end: int) -> list[SeenFirst]:
         """What was new at call sites that had had another one before, between two slots, oldest first."""
