@@ -168,6 +168,9 @@ LONG_FILES = {
 STAGES: dict[str, tuple[str, ...]] = {
     "svc/store/detection": ("counting", "cases", "rca", "judging"),
     "svc/domain/detect": ("engine", "secrets", "detectors", "findings"),
+    "svc/store/reads": (
+        *("questions", "traces", "one_trace", "usage", "alerts", "exporting.py", "plans.py"),
+    ),
     "svc/web": (
         *("shell", "feedback", "connect", "account", "detectors", "cases", "traces", "overview", "sessions"),
         *("alerts", "settings", "table.py"),

@@ -22,10 +22,10 @@ from svc.runtime.clock import now
 from svc.store.aggregates.vitals import What
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.postgres.database import Database
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_filter import TraceFilter
-from svc.store.reads.traces import TraceReads
-from svc.store.reads.vitals import Vital, VitalsReads, Window
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_filter import TraceFilter
+from svc.store.reads.traces.traces import TraceReads
+from svc.store.reads.usage.vitals import Vital, VitalsReads, Window
 
 #: The days that are told of, and as many before them.
 WINDOW: Final = timedelta(days=7)

@@ -27,8 +27,8 @@ from svc.store.backup.physical import read_all
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.scratch import scratch_server
 from svc.store.postgres.migrate import migrate
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 
 PAYLOADS: Final = 100
 _MOST_KINDS: Final = 100

@@ -59,8 +59,8 @@ from svc.store.alerts.channels import AlertChannelStore
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
-from svc.store.reads.alert_backtest import AlertBacktest
-from svc.store.reads.alert_figures import check_question
+from svc.store.reads.alerts.alert_backtest import AlertBacktest
+from svc.store.reads.alerts.alert_figures import check_question
 from svc.wiring.open_store import open_store
 
 _UNCHANGED: Final = {

@@ -34,14 +34,14 @@ from svc.domain.queries.datasets import DATASETS, EVENT_TIME, SPANS
 from svc.domain.queries.measures import MEASURES
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.reads.attributes import promoted_fields
-from svc.store.reads.buckets import INTERVALS
-from svc.store.reads.compare import CompareStore, Side, side_of
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_filter import TraceFilter, of_one_span
-from svc.store.reads.traces import TraceRank, TraceReads
+from svc.store.reads.questions.attributes import promoted_fields
+from svc.store.reads.questions.buckets import INTERVALS
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_filter import TraceFilter, of_one_span
+from svc.store.reads.traces.traces import TraceRank, TraceReads
+from svc.store.reads.usage.compare import CompareStore, Side, side_of
 from svc.wiring.open_store import open_store
 
 _SPAN_OF_TIME: Final = re.compile(r"(\d{1,5})(m|h|d|w)")

@@ -43,7 +43,7 @@ from svc.store.postgres.embedded.cluster import MAJOR, EmbeddedServerError, majo
 from svc.store.postgres.embedded.majors import older_data
 from svc.store.postgres.embedded.postmaster import read_postmaster
 from svc.store.postgres.migrate import SchemaDiffers, SchemaTooNew, migrations, steps_ahead
-from svc.store.reads.attributes import AttributeReads
+from svc.store.reads.questions.attributes import AttributeReads
 from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
 from svc.wiring.open_store import open_store, replica_address, served_address

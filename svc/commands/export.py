@@ -33,10 +33,10 @@ from svc.importers.exported import wire_of
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.exporting import ExportedSpan, ExportReads
-from svc.store.reads.payload_looks import Wanted, looked_note
+from svc.store.reads.payload_scan import Wanted, scan_note
 from svc.store.reads.payloads import said_in
-from svc.store.reads.questions import checked_filters
-from svc.store.reads.spans_by_payload import Filters, parted
+from svc.store.reads.questions.questions import checked_filters
+from svc.store.reads.questions.spans_by_payload import Filters, parted
 from svc.wiring.open_store import open_store
 
 FORMS: Final = ("jsonl", "otlp-json", "otlp-proto", "parquet")
@@ -87,7 +87,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 teller(f"{count:,} {arguments.what}")
     print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
     if reads.payload_filters:
-        print(looked_note(reads.payload_filters, reads.looked), file=sys.stderr)
+        print(scan_note(reads.payload_filters, reads.looked), file=sys.stderr)
 
 
 async def _filters(database: Database, project_id: int, where: Sequence[str]) -> tuple[Filters, Wanted]:

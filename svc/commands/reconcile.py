@@ -15,7 +15,7 @@ from svc.commands.terminal import offer_json, print_columns, print_json, printab
 from svc.config.table import Settings
 from svc.domain.billing.exports import MOST_BYTES, read_bill
 from svc.domain.billing.rows import NoExport
-from svc.store.reads.bills import BillReads, TooManyGroups
+from svc.store.reads.usage.bills import BillReads, TooManyGroups
 from svc.wiring.open_store import open_store
 
 _HELP: Final = """\

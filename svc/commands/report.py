@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans, Share
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.quantities import counted, percent
-from svc.store.reads.attributes import AttributeField
+from svc.store.reads.questions.attributes import AttributeField
 
 _MOST_KEYS = 12
 

@@ -68,9 +68,9 @@ from svc.front.otlp.http import PROTOBUF, status_of
 from svc.front.otlp.lately import WRONG_PATH, RefusedLately, is_stray_export, wrong_path
 from svc.front.otlp.signals import RefusedSignals
 from svc.front.ports import Pages
-from svc.store.reads.compare import CompareStore, Side, side_of
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.usage.compare import CompareStore, Side, side_of
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from svc.front.auth.calls import Context
 from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.runtime.clock import now
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from svc.wiring.agents import ambient
 from svc.wiring.pools import Pools
 

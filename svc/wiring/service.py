@@ -63,7 +63,7 @@ from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from svc.store.retention.purge import PostgresPurgeStore
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore

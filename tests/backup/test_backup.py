@@ -34,7 +34,7 @@ from svc.store.backup.loading import without
 from svc.store.postgres.database import Connection, Database, parse_url
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import RestoreUnderWay, migrate, migrations
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from tests.conftest import copied, filled_once, fresh_database
 from tests.debian_postgres import DebianPostgres
 from tests.small_disk import small_disk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from svc.commands.report import print_attributes
-from svc.store.reads.attributes import AttributeField
+from svc.store.reads.questions.attributes import AttributeField
 
 
 def field(name: str, state: str, values: int | None, spans: int | None, reason: str | None) -> AttributeField:

@@ -11,8 +11,8 @@ import attrs
 
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from tests.detecting.house import House, Settings, execute, replay
 from tests.detecting.story import MONDAY
 from tests.store.detection.counting.test_tallying import begin, tally_all

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from svc.store.reads.trace_payloads import MOST_EXPORTED
+from svc.store.reads.one_trace.trace_payloads import MOST_EXPORTED
 from tests import wire
 from tests.e2e.hostile import MIB, trace_id
 from tests.e2e.mcp import asked, call

@@ -18,8 +18,8 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.evidence import EVIDENCE_ORDER
 from svc.store.postgres.database import Connection
 from svc.store.postgres.keyset import Keyset
-from svc.store.reads.spans import NEWEST_SPANS
-from svc.store.reads.trace_filter import NEWEST_TRACES
+from svc.store.reads.traces.spans import NEWEST_SPANS
+from svc.store.reads.traces.trace_filter import NEWEST_TRACES
 from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import (

@@ -23,7 +23,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture

@@ -27,7 +27,7 @@ from svc.runtime.clock import now
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.keys import PostgresKeyStore, matches
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from svc.web.account.kept_form import signed_out
 from svc.web.shell.assets import Assets
 from svc.web.shell.process_view import DemoState, IngestLight, OwnerLink, ProcessView, UntilVisible

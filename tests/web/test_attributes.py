@@ -201,7 +201,7 @@ async def test_a_search_of_payloads_that_found_nothing_yet_leads_further_back(
     store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shop(store, number=6, **{"shop.order": 7031})
-    monkeypatch.setattr("svc.store.reads.by_payload.MOST_SPANS", 2)
+    monkeypatch.setattr("svc.store.reads.traces.by_payload.MOST_SPANS", 2)
     seen = await owner.get(BASE + "/traces?range=24h&q=attr.shop.order:7032")
     assert heading(seen) == "No matching traces in the last 24 hours so far"
     assert "the next page goes on from there." in seen.text

@@ -17,9 +17,9 @@ from svc.domain.pricing.prices import PriceBook
 from svc.ingest.attributes import AttributeExchange
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.reads.attributes import AttributeReads
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.attributes import AttributeReads
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from svc.store.spans.attribute_codes import AttributeCodes
 from tests.store.spans.test_writing import PROJECT, Clock, one, store_of
 from tests.web.test_attributes import PAGE

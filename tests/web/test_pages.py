@@ -15,7 +15,7 @@ from svc.front.otlp.intake import IntakeTally
 from svc.front.otlp.lately import WRONG_PATH, wrong_path
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.reads import trace_counts
+from svc.store.reads.traces import trace_counts
 from svc.store.spans.traces import PostgresTraceStore
 from svc.web.connect.programs import EXAMPLES, PROGRAMS
 from svc.web.shell.process_view import OwnerLink

@@ -11,7 +11,7 @@ import pytest
 from protocol.refusals import BILL_TOO_WIDE
 from svc.front.api import bills as routes
 from svc.store.postgres.database import Database
-from svc.store.reads import bills
+from svc.store.reads.usage import bills
 from svc.web.settings import reconcile
 from tests.front.people import PROJECT, Replica, replica
 from tests.web.test_pages import fill, heading

@@ -8,7 +8,7 @@ from typing import Any
 
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.reads.session_talk import FIRST_SPANS, LAST_SPANS, SessionTalk
+from svc.store.reads.usage.session_talk import FIRST_SPANS, LAST_SPANS, SessionTalk
 from svc.store.spans.traces import PostgresTraceStore
 from svc.web.sessions.sessions import TURNS
 from tests.store.spans.test_writing import Clock, one, rows, store_of

@@ -17,7 +17,7 @@ from svc.domain.calendar import hour_of
 from svc.runtime.clock import now
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
 from svc.store.postgres.database import Database
-from svc.store.reads import trace_counts
+from svc.store.reads.traces import trace_counts
 from svc.store.spans.traces import PostgresTraceStore
 from svc.web.shell import words
 from svc.web.shell.render import Renderer

@@ -11,7 +11,7 @@ from svc.runtime.clock import now
 from svc.store.feedback.reads import FeedbackReads
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
-from svc.store.reads.users import UserReads
+from svc.store.reads.usage.users import UserReads
 from svc.web.sessions.users import ROWS
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import heading

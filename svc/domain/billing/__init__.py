@@ -3,5 +3,5 @@
 1. `exports` reads a file of OpenAI, Anthropic, OpenRouter or AWS (Bedrock) into lines by day and model.
 2. `reconciliation` holds them against what calls cost here, and says what explains the rest.
 
-Pure. What calls cost here is read by `svc.store.reads.bills`; nothing of a file is kept.
+Pure. What calls cost here is read by `svc.store.reads.usage.bills`; nothing of a file is kept.
 """

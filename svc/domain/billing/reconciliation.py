@@ -1,7 +1,7 @@
 """A bill beside what was traced, by day and model, and what explains the rest.
 
 Owns: by which names of a model two sides mean the same, when they agree, and the words for what they do not
-agree in. Called by `svc.store.reads.bills`. Pure; money is decimal.
+agree in. Called by `svc.store.reads.usage.bills`. Pure; money is decimal.
 """
 
 from __future__ import annotations

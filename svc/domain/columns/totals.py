@@ -1,7 +1,7 @@
 """What spans come to, in parts that add up: sums, durations by bin, distinct ids.
 
-Columns and rows that are read row by row both come as cells; `svc.store.reads.column_answers` adds them and
-shows them. Never needs numpy.
+Columns and rows that are read row by row both come as cells; `svc.store.reads.questions.column_answers` adds
+them and shows them. Never needs numpy.
 """
 
 from __future__ import annotations

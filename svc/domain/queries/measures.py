@@ -1,7 +1,7 @@
 """What is measured of rows: the one list that validation, SQL, schemas and help are made from. Pure.
 
 A measure is named here or it does not exist; which dataset has which stands in `svc.domain.queries.datasets`,
-how one is worked out in `svc.store.reads.measures`.
+how one is worked out in `svc.store.reads.questions.measures`.
 """
 
 from __future__ import annotations

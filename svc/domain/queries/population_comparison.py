@@ -1,7 +1,7 @@
 """Two populations of traces against each other: which measures differ, and which values moved most.
 
-Called by `svc.store.reads.compare` with counts of traces; never by spans, which are not independent of one
-another. Owns the statistics and the form of the answer. Pure.
+Called by `svc.store.reads.usage.compare` with counts of traces; never by spans, which are not independent of
+one another. Owns the statistics and the form of the answer. Pure.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ from svc.front.auth.calls import Call
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
-from svc.store.reads.alert_backtest import AlertBacktest
-from svc.store.reads.alert_figures import check_question
+from svc.store.reads.alerts.alert_backtest import AlertBacktest
+from svc.store.reads.alerts.alert_figures import check_question
 
 
 def _store(call: Call[Any]) -> AlertRuleStore:

@@ -18,7 +18,7 @@ from svc.domain.billing.exports import read_bill
 from svc.domain.billing.rows import NoExport
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.reads.bills import BillReads, TooManyGroups
+from svc.store.reads.usage.bills import BillReads, TooManyGroups
 
 #: Larger files are for the command line.
 BODY_BYTES: Final = 8 * 1024 * 1024

@@ -15,7 +15,7 @@ from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.audit import record
 from svc.store.postgres.database import Connection
-from svc.store.reads.attributes import require_fields
+from svc.store.reads.questions.attributes import require_fields
 from svc.store.retention.rules import read_rules, write_rules
 
 

@@ -23,7 +23,7 @@ from svc.front.api.sets import ONE_SET, set_of
 from svc.front.auth.calls import Call
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.sets import SetEntry, SetStore, TraceSet
-from svc.store.reads.spans import SpanReads
+from svc.store.reads.traces.spans import SpanReads
 
 #: Payload that is read for one line, and how long sending all of it may take.
 LINE_BYTES: Final = 256 * 1024

@@ -25,7 +25,7 @@ from svc.domain.intake.envelope_size import fields_within
 from svc.front.api.routes import PROJECT, ApiStream, Route
 from svc.front.auth.calls import Call
 from svc.store.reads.payloads import said_in
-from svc.store.reads.spans import SpanReads
+from svc.store.reads.traces.spans import SpanReads
 
 PAYLOAD_PATH: Final = PROJECT + "/spans/{trace_id}/{span_id}/payload"
 

@@ -29,12 +29,12 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
 from svc.store.feedback.sets import TraceSet
-from svc.store.reads.agent_paths import AgentPathReads
-from svc.store.reads.filtered_spans import FilteredSpans
-from svc.store.reads.questions import Question, ask
-from svc.store.reads.spans import SpanFilter
-from svc.store.reads.trace_filter import of_one_span
-from svc.store.reads.traces import TraceFilter
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.traces.filtered_spans import FilteredSpans
+from svc.store.reads.traces.spans import SpanFilter
+from svc.store.reads.traces.trace_filter import of_one_span
+from svc.store.reads.traces.traces import TraceFilter
+from svc.store.reads.usage.agent_paths import AgentPathReads
 
 PAYLOAD_WINDOW: Final = timedelta(hours=24)
 #: Call sites whose spans are counted.

@@ -16,9 +16,9 @@ from svc.domain.queries.measures import MEASURES, QueryMeasure
 from svc.front.mcp import arguments as a
 from svc.front.mcp.given import ToolError, bounds, given, long_limit
 from svc.front.mcp.reads import Reads
-from svc.store.reads.attributes import promoted_fields
-from svc.store.reads.compare import Side, side_of
-from svc.store.reads.questions import Question, ask
+from svc.store.reads.questions.attributes import promoted_fields
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.usage.compare import Side, side_of
 
 Answer = dict[str, Any]
 

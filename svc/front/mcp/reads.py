@@ -16,15 +16,15 @@ from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.feedback.sets import SetStore
 from svc.store.postgres.database import Database
-from svc.store.reads.call_sites import CallSiteReads
-from svc.store.reads.compare import CompareStore
 from svc.store.reads.first_look import FirstLookReads
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.projects import ProjectReads
-from svc.store.reads.query import QueryStore
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.traces import TraceReads
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.traces import TraceReads
+from svc.store.reads.usage.call_sites import CallSiteReads
+from svc.store.reads.usage.compare import CompareStore
+from svc.store.reads.usage.sessions import SessionReads
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ ids (`trace_values`, `trace_codes`, `trace_ids`), which have hours as well. A cl
 changes only when a span in it is replaced, expires, or loses a repeated tool call; whoever does that calls
 `mark_dirty` in the same transaction.
 
-Questions that the cube cannot answer go to the raw rows (`svc.store.reads.query`).
+Questions that the cube cannot answer go to the raw rows (`svc.store.reads.questions.query`).
 
 Ordering: building an hour first deletes its mark, which waits for whoever is marking it, and then counts with
 a later snapshot. A mark made meanwhile waits for the build and stands behind it. So a clean hour is right,

@@ -1,6 +1,6 @@
 """Which models were called in each hour: by the name that was sent, how often, and what of it has a price.
 
-Owns the table `model_cube`, with `svc.store.reads.models`, which reads it. The cube builder calls
+Owns the table `model_cube`, with `svc.store.reads.usage.models`, which reads it. The cube builder calls
 `build_models` for each hour of spans it builds, in the same transaction, so that it is right exactly where
 the cubes are. As in `vitals`, an hour is that of `created_at` and its rows are told apart by the hour in
 which they began. Bounded: of an hour the `MOST_SUBJECTS` most called are kept.

@@ -1,9 +1,9 @@
 """Spans by column: written for each hour that the cube builder counts, and for each day that is over.
 
-Owns the tables `span_column` and `span_column_day`; `svc.store.reads.column_segments` reads them. An hour's
-bit in `span_column_day` says that its columns are right as far as the cubes are, whose marks of changed
-hours hold here too. A changed hour of a day that stands as a whole loses its bit and is read row by row
-until the day is written anew, which waits for an hour without changes: a duplicate now and then shall not
+Owns the tables `span_column` and `span_column_day`; `svc.store.reads.questions.column_segments` reads them.
+An hour's bit in `span_column_day` says that its columns are right as far as the cubes are, whose marks of
+changed hours hold here too. A changed hour of a day that stands as a whole loses its bit and is read row by
+row until the day is written anew, which waits for an hour without changes: a duplicate now and then shall not
 write a day each time. A day that is over is added up as well (`span_sums`).
 
 Bounded: rows come in batches of `BATCH_ROWS`, which the event loop takes in a hundredth of a second, and a

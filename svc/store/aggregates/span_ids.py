@@ -1,9 +1,9 @@
 """In which hours a span of an id came: the endings of ids, so that one that is pasted is found.
 
 Owns the table `span_ids`. The cube builder calls `build_span_ids` for each hour of spans it builds, in the
-same transaction, so that it is right exactly where the cubes are; `svc.store.reads.spans` asks `hours_with`.
-Four bytes of an id, in one of 32 buckets, cost no write of a span anything; the builder takes 2 µs a span
-(measured November 2026), and a month of a million spans is looked through in 4 ms instead of 44.
+same transaction, so that it is right exactly where the cubes are; `svc.store.reads.traces.spans` asks
+`hours_with`. Four bytes of an id, in one of 32 buckets, cost no write of a span anything; the builder takes 2
+µs a span (measured November 2026), and a month of a million spans is looked through in 4 ms instead of 44.
 """
 
 from __future__ import annotations

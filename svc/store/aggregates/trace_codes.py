@@ -1,9 +1,9 @@
 """What the traces of each group took, cost and belong to, as codes of a dictionary, cut into bits.
 
-Owns the tables `trace_code` and `trace_code_page`, with `svc.store.reads.trace_codes`, which reads them. They
-are made of the groups of traces (`svc.store.aggregates.trace_values`), in the same transaction, so that they
-are right exactly where the groups are. Groups of an earlier release get theirs by the cube builder; until
-then their traces are read row by row where codes are needed.
+Owns the tables `trace_code` and `trace_code_page`, with `svc.store.reads.traces.trace_codes`, which reads
+them. They are made of the groups of traces (`svc.store.aggregates.trace_values`), in the same transaction, so
+that they are right exactly where the groups are. Groups of an earlier release get theirs by the cube builder;
+until then their traces are read row by row where codes are needed.
 
 The values of a group are numbered in order, and of the numbers bit by bit is kept, each as a string of bits
 with one for each trace: which of them lie above a bound is then told by an operation or two for each of

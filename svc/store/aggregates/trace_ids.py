@@ -1,9 +1,9 @@
 """The ids of the traces of each hour, packed: the index behind traces that are asked for by a part of an id.
 
-Owns the table `trace_id_block`, with `svc.store.reads.trace_ids`, which reads it. The cube builder calls
-`build_trace_ids` for each hour of traces it builds, in the same transaction, so that it is right exactly
-where the cubes are. Hours that an earlier release built have neither blocks nor groups of traces, and are
-built anew for both (`svc.store.aggregates.trace_values`).
+Owns the table `trace_id_block`, with `svc.store.reads.traces.trace_ids`, which reads it. The cube builder
+calls `build_trace_ids` for each hour of traces it builds, in the same transaction, so that it is right
+exactly where the cubes are. Hours that an earlier release built have neither blocks nor groups of traces, and
+are built anew for both (`svc.store.aggregates.trace_values`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Traces by the hour: side by side in groups, and which of them hold a model, a kind or a call site.
 
-Owns the tables `trace_group` and `trace_cube`, with `svc.store.reads.trace_groups`, which reads them. The
-cube builder calls `build_trace_values` for each hour of traces it builds, in the same transaction, so that
-they are right exactly where the cubes are: as of the last roll-up of each trace. As in `vitals`, an hour is
-that of `created_at` and its rows are told apart by the hour in which they began.
+Owns the tables `trace_group` and `trace_cube`, with `svc.store.reads.traces.trace_groups`, which reads them.
+The cube builder calls `build_trace_values` for each hour of traces it builds, in the same transaction, so
+that they are right exactly where the cubes are: as of the last roll-up of each trace. As in `vitals`, an hour
+is that of `created_at` and its rows are told apart by the hour in which they began.
 
 A group is at most `MOST_TRACES` traces in the order in which they began; a value's bits say which of them
 hold it. So a filter is a few `and`s over what a month of them has. What each trace took, cost and belongs to

@@ -1,6 +1,6 @@
 """How call sites, agents, models and tools did in each hour: what is added up for people.
 
-Owns the table `vital_cube`, with `svc.store.reads.vitals`, which reads it. The cube builder calls
+Owns the table `vital_cube`, with `svc.store.reads.usage.vitals`, which reads it. The cube builder calls
 `build_vitals` for each hour it builds, in the same transaction: for the hours of `traces` the call sites, for
 those of `spans` agents, models and tools. So they are right exactly where the cubes are.
 

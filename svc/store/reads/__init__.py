@@ -1,4 +1,7 @@
-"""What is asked of stored traces.
+"""What is asked of stored traces, in rooms that each lean on those before them.
 
-The query API's datasets, pages of every noun, and looking up what is rare.
+`questions` are the query API: datasets, measures, groups, pages of rows. `traces` lists, draws and counts
+traces and spans, `one_trace` opens one. `usage` lists what and who traces are of: models, call sites,
+sessions, users. `alerts` measures what alert rules watch. Beside them stand payloads, the search for rare
+words that all of them use, and what only one page or command asks.
 """

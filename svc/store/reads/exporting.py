@@ -27,9 +27,9 @@ from svc.store.postgres.rows import (
     span_row,
     trace_row,
 )
-from svc.store.reads.payload_looks import Wanted, saying_spans, saying_traces, spans_of_traces
-from svc.store.reads.questions import equals
-from svc.store.reads.trace_filter import holding
+from svc.store.reads.payload_scan import Wanted, saying_spans, saying_traces, spans_of_traces
+from svc.store.reads.questions.questions import equals
+from svc.store.reads.traces.trace_filter import holding
 from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
 from svc.store.spans.payloads import SpanKey, read_envelopes
 

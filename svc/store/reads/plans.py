@@ -17,11 +17,11 @@ import attrs
 from protocol.storage import Outage
 from svc.domain.queries.datasets import SPANS
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.spans import SpanFilter, SpanReads
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
+from svc.store.reads.usage.sessions import SessionReads
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """Which keys the spans of a project have, what was counted of them, and which of them are fields.
 
 Owns the table `attribute_key`. Decoders add what they counted every few seconds and hear which keys are
-promoted; people promote and hide (`svc.store.reads.attributes` lists them). Keeps hashes of values, never
-values, and at most `MOST_KEPT` keys of a project.
+promoted; people promote and hide (`svc.store.reads.questions.attributes` lists them). Keeps hashes of values,
+never values, and at most `MOST_KEPT` keys of a project.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from svc.front.auth.callers import Person
 from svc.store.accounts.projects import ProjectStore
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.reads.frame import FrameReads
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.spans import SpanReads
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.usage.sessions import SessionReads
 from svc.web.shell.page import PROJECT, Go, PageRoute, Sent, Visit
 from svc.web.shell.render import query
 

@@ -15,8 +15,8 @@ import msgspec
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.text import clean
 from svc.store.accounts.kept_charts import MOST_CHARTS, QUESTION_CHARS, TITLE_CHARS, KeptChartStore
-from svc.store.reads.attributes import promoted_fields
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.attributes import promoted_fields
+from svc.store.reads.questions.questions import ask
 from svc.web.overview.explore import explore_page
 from svc.web.overview.explore_question import Explored, parameters_of
 from svc.web.overview.overview import Renaming, overview_page

@@ -16,8 +16,8 @@ from protocol.refusals import Refused
 from protocol.storage import Slow
 from svc.store.accounts.kept_charts import KeptChart
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from svc.web.overview.board_view import (
     SLOW,
     BoardChart,

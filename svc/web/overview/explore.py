@@ -17,10 +17,10 @@ from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
 from svc.domain.queries.datasets import DATASETS
 from svc.store.accounts.kept_charts import MOST_CHARTS, TITLE_CHARS, KeptChartStore
-from svc.store.reads.attributes import promoted_fields
-from svc.store.reads.buckets import INTERVALS
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
+from svc.store.reads.questions.attributes import promoted_fields
+from svc.store.reads.questions.buckets import INTERVALS
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
 from svc.web.overview.board_view import suggested_title
 from svc.web.overview.explore_question import Explored, field_names, times_of
 from svc.web.overview.explore_view import FACETS_SHOWN, ROWS, TIMES, as_calls, bars, facet_bars, headline

@@ -16,7 +16,7 @@ import attrs
 
 from svc.domain.queries.datasets import DATASETS, Dataset
 from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
-from svc.store.reads.buckets import INTERVALS
+from svc.store.reads.questions.buckets import INTERVALS
 from svc.web.shell.filters import quoted
 from svc.web.shell.ranges import TimeRange
 from svc.web.shell.render import query

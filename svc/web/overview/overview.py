@@ -26,8 +26,8 @@ from svc.domain.detect.engine.slots import SLOT_S
 from svc.store.accounts.kept_charts import TITLE_CHARS, KeptChartStore
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.judging.statistic_path import StatisticReads
-from svc.store.reads.attributes import promoted_fields
-from svc.store.reads.trace_counts import TraceCounts
+from svc.store.reads.questions.attributes import promoted_fields
+from svc.store.reads.traces.trace_counts import TraceCounts
 from svc.web.cases.case_text import Title
 from svc.web.feedback.feedback import name_rows
 from svc.web.overview.board_reads import BoardReads

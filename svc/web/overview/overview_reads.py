@@ -19,11 +19,11 @@ from protocol.storage import Slow
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.detect.engine.histogram import Histogram
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
-from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.trace_drawing import TraceHistogram
-from svc.store.reads.trace_filter import TraceFilter
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.trace_drawing import TraceHistogram
+from svc.store.reads.traces.trace_filter import TraceFilter
 from svc.web.overview.overview_period import DayRange
 from svc.web.shell import words
 

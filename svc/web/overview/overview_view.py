@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from svc.domain.quantities import compact, typed
-from svc.store.reads.trace_drawing import TraceBucket, TraceHistogram
+from svc.store.reads.traces.trace_drawing import TraceBucket, TraceHistogram
 from svc.web.overview.overview_charts import ChartHead, ChartMaker, ChartSeries, OverviewChart, Tone
 from svc.web.overview.overview_period import DayRange
 from svc.web.overview.overview_reads import CallSums, Dimension, Overview, Steps, together

@@ -1,8 +1,8 @@
 """What tells two sets of traces apart: those of a filter from the others, or what began since an instant.
 
 The address is the question: `q` is the bar of those that are looked at, `base` that of those they are
-compared with (blank is all others), `since` an instant that parts one bar in two. `svc.store.reads.compare`
-answers; filters that it does not know are named and left out.
+compared with (blank is all others), `since` an instant that parts one bar in two.
+`svc.store.reads.usage.compare` answers; filters that it does not know are named and left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 from protocol.refusals import Refused
 from protocol.rest.query import instant
 from protocol.storage import Slow
-from svc.store.reads.compare import CompareStore, Side, side_of
+from svc.store.reads.usage.compare import CompareStore, Side, side_of
 from svc.web.overview.population_view import headline, measure_row
 from svc.web.shell.filters import Filters, read_filters
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit

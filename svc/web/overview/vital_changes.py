@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from svc.store.reads.vitals import Vital, Window
+from svc.store.reads.usage.vitals import Vital, Window
 from svc.web.shell import words
 
 #: Fewer than these in either window are compared with nothing.

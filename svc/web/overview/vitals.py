@@ -19,7 +19,7 @@ from svc.domain.calendar import hour_of
 from svc.domain.traces.agent_path import AGENT_PATH
 from svc.store.aggregates.cubes import DAY
 from svc.store.aggregates.vitals import SOURCES, What
-from svc.store.reads.vitals import Vital, VitalsReads, Window
+from svc.store.reads.usage.vitals import Vital, VitalsReads, Window
 from svc.web.overview.vital_changes import ENOUGH, VitalChange, enough, moved, moved_errors, worst
 from svc.web.shell import words
 from svc.web.shell.filters import Token

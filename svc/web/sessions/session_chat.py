@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.store.reads.session_talk import TraceTalk
+from svc.store.reads.usage.session_talk import TraceTalk
 from svc.web.shell import words
 from svc.web.traces.message_parts import Room, Said, Step, steps
 

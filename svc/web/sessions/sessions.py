@@ -10,8 +10,8 @@ from typing import Final
 import trio
 
 from protocol.refusals import NOT_FOUND, Refusal
-from svc.store.reads.session_talk import SessionTalk
-from svc.store.reads.sessions import SessionReads
+from svc.store.reads.usage.session_talk import SessionTalk
+from svc.store.reads.usage.sessions import SessionReads
 from svc.web.feedback.feedback_view import column_of, of_session, of_turns
 from svc.web.sessions.session_chat import chat
 from svc.web.shell.aged_out import aged_out

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.feedback.reads import FeedbackReads
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.users import MOST_TRACES, UserReads
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.usage.sessions import SessionReads
+from svc.store.reads.usage.users import MOST_TRACES, UserReads
 from svc.web.feedback.feedback_view import ShownEntry
 from svc.web.overview.overview import traces_address
 from svc.web.overview.overview_period import NAMED, DayRange

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from protocol.refusals import BAD_REQUEST, Refused
-from svc.store.reads.users import MOST_TRACES, ORDERS, UserOrder, UserPage, UserReads
+from svc.store.reads.usage.users import MOST_TRACES, ORDERS, UserOrder, UserPage, UserReads
 from svc.web.feedback.feedback_view import FeedbackColumn, column_of
 from svc.web.overview.overview_period import NAMED, DayRange
 from svc.web.shell import words

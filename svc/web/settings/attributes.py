@@ -1,6 +1,6 @@
 """Settings: the attributes of a project. Which are fields of its spans, which could be, and switching them.
 
-Reads `svc.store.reads.attributes`; `svc.store.spans.attribute_keys` changes and audits.
+Reads `svc.store.reads.questions.attributes`; `svc.store.spans.attribute_keys` changes and audits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.storage import Slow
 from svc.domain.attributes.census import MOST_DISTINCT, PROMOTED_AFTER
 from svc.domain.attributes.conventions import MOST_KEYS, MOST_VALUES, PREFIX
-from svc.store.reads.attributes import AttributeReads, FieldCost
+from svc.store.reads.questions.attributes import AttributeReads, FieldCost
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 

@@ -22,7 +22,7 @@ from protocol.storage import Slow
 from svc.domain.pricing.prices import PriceBook
 from svc.domain.pricing.project_prices import ModelPrice, price_key, ranked_prices
 from svc.front.api.prices import get_prices, put_prices
-from svc.store.reads.models import ModelReads, ModelUse
+from svc.store.reads.usage.models import ModelReads, ModelUse
 from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.reprice_preview import preview
 from svc.web.settings.settings_text import AMOUNTS, AS_INPUT, at_amount

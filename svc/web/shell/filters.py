@@ -20,7 +20,7 @@ from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
 from svc.domain.marks.table import MARK_NAMES, MARKS, MarkName
 from svc.domain.quantities import count
 from svc.domain.spans.span import Kind
-from svc.store.reads.traces import TraceFilter
+from svc.store.reads.traces.traces import TraceFilter
 from svc.web.shell.ranges import TimeRange
 
 _TOKEN: Final = re.compile(r'(?:(-?)((?:trace\.)?[a-z_]+|attr\.[^\s:"]{1,120}):)?("(?:[^"\\]|\\.)*"|\S+)')

@@ -17,8 +17,8 @@ from svc.front.api import sets as api
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.feedback.sets import NAME_CHARS
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.traces import TraceReads
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.traces import TraceReads
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, PageRoute, Visit
 from svc.web.shell.render import query

@@ -12,9 +12,9 @@ import attrs
 import trio
 
 from protocol.refusals import NOT_FOUND, Refusal, Refused
-from svc.store.reads.skeleton import SkeletonReads, TraceHead
-from svc.store.reads.trace_numbers import TraceNumbers
-from svc.store.reads.trace_payloads import TracePayloads
+from svc.store.reads.one_trace.skeleton import SkeletonReads, TraceHead
+from svc.store.reads.one_trace.trace_numbers import TraceNumbers
+from svc.store.reads.one_trace.trace_payloads import TracePayloads
 from svc.web.shell import words
 from svc.web.shell.aged_out import aged_out
 from svc.web.shell.page import PROJECT, Visit

@@ -13,7 +13,7 @@ import trio
 
 from protocol.storage import Slow
 from svc.domain.traces.agent_graph import agent_graph
-from svc.store.reads.trace_graph import TraceGraphReads
+from svc.store.reads.one_trace.trace_graph import TraceGraphReads
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
 from svc.web.shell.render import packers
 from svc.web.traces.graph_view import graph_view

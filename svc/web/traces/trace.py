@@ -16,13 +16,13 @@ from protocol.refusals import Refusal, Refused
 from protocol.storage import Slow
 from svc.domain.traces.agent_graph import agent_graph
 from svc.store.feedback.sets import SetStore
-from svc.store.reads.skeleton import SkeletonReads
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_graph import TraceGraphReads
-from svc.store.reads.trace_kin import TraceKin, TraceNeighbours
-from svc.store.reads.trace_marks import TraceMarkReads
-from svc.store.reads.trace_numbers import TraceNumbers
-from svc.store.reads.traces import TraceReads
+from svc.store.reads.one_trace.skeleton import SkeletonReads
+from svc.store.reads.one_trace.trace_graph import TraceGraphReads
+from svc.store.reads.one_trace.trace_kin import TraceKin, TraceNeighbours
+from svc.store.reads.one_trace.trace_marks import TraceMarkReads
+from svc.store.reads.one_trace.trace_numbers import TraceNumbers
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.traces import TraceReads
 from svc.store.retention.sweep import read_override
 from svc.web.feedback.feedback_view import of_trace, rows_of
 from svc.web.feedback.sets import IN, SetStep, step_of

@@ -15,9 +15,9 @@ import trio
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from svc.domain.traces.comparison import SpanPair, compared, first_difference, largest_differences
-from svc.store.reads.skeleton import SkeletonReads
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_kin import MOST_OUTLINED, TraceKin
+from svc.store.reads.one_trace.skeleton import SkeletonReads
+from svc.store.reads.one_trace.trace_kin import MOST_OUTLINED, TraceKin
+from svc.store.reads.traces.spans import SpanReads
 from svc.web.shell import words
 from svc.web.shell.page import PROJECT, Go, PageRoute, Visit
 from svc.web.shell.render import packers, query

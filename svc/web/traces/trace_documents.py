@@ -13,8 +13,8 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.query import instant
-from svc.store.reads.skeleton import MOST_PREVIEWS, SkeletonReads, TraceRange
-from svc.store.reads.trace_payloads import TracePayloads
+from svc.store.reads.one_trace.skeleton import MOST_PREVIEWS, SkeletonReads, TraceRange
+from svc.store.reads.one_trace.trace_payloads import TracePayloads
 from svc.web.shell.page import Html, PageRoute, Sent, Visit
 from svc.web.traces.one_trace import TRACE, explained, opened, talk
 

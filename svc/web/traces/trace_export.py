@@ -11,14 +11,14 @@ from protocol.inflate import Unreadable
 from protocol.otlp.json_writing import otlp_json
 from protocol.refusals import BAD_REQUEST, PAYLOAD_HOLDS_TOO_MUCH, Refusal
 from protocol.rest.query import jsonable
-from svc.store.reads.payloads import said_in
-from svc.store.reads.trace_payloads import (
+from svc.store.reads.one_trace.trace_payloads import (
     EXPORT_BYTES,
     MOST_EXPORTED,
     Exported,
     TooLargeToExport,
     TracePayloads,
 )
+from svc.store.reads.payloads import said_in
 from svc.web.shell import words
 from svc.web.shell.page import PageRoute, Sent, Visit
 from svc.web.shell.render import packers

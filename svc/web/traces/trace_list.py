@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.rest.query import timestamp
-from svc.store.reads.trace_drawing import TraceHistogram
+from svc.store.reads.traces.trace_drawing import TraceHistogram
 from svc.web.shell.filters import Filters, read_filters
 from svc.web.shell.page import Visit
 from svc.web.shell.ranges import TimeRange

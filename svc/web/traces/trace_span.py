@@ -15,9 +15,9 @@ import trio
 from protocol.refusals import NO_PAYLOAD, NOT_FOUND, PAYLOAD_HOLDS_TOO_MUCH, Refusal
 from svc.domain.spans.span import TOKEN_BUCKETS
 from svc.store.feedback.reads import FeedbackRow
+from svc.store.reads.one_trace.trace_marks import TraceMarkReads
 from svc.store.reads.payloads import said_in
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_marks import TraceMarkReads
+from svc.store.reads.traces.spans import SpanReads
 from svc.web.feedback.feedback_view import of_span, rows_of
 from svc.web.shell.aged_out import aged_out
 from svc.web.shell.page import Html, PageRoute, Sent, Visit

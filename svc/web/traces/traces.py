@@ -19,13 +19,13 @@ from protocol.storage import Slow
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.feedback.reads import FeedbackReads, TraceFeedback
-from svc.store.reads.agent_paths import AgentPathReads, TraceAgents
-from svc.store.reads.attributes import promoted_fields
-from svc.store.reads.by_payload import resolved
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_counts import TraceCounts, TraceFacets
-from svc.store.reads.trace_drawing import TraceHistogram
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.questions.attributes import promoted_fields
+from svc.store.reads.traces.by_payload import resolved
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_counts import TraceCounts, TraceFacets
+from svc.store.reads.traces.trace_drawing import TraceHistogram
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
+from svc.store.reads.usage.agent_paths import AgentPathReads, TraceAgents
 from svc.web.shell import words
 from svc.web.shell.aged_out import aged_out
 from svc.web.shell.filters import FIELDS, FilterField, attribute_field

@@ -14,7 +14,7 @@ from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from tests.e2e.mcp import envelope
 from tests.front.mcp.test_protocol import messages
 from tests.store.spans.test_writing import Clock

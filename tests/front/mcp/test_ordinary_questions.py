@@ -20,8 +20,8 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BadArguments, catalogue
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.traces import TraceFilter, TraceRank
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.traces.traces import TraceFilter, TraceRank
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 

@@ -21,7 +21,7 @@ from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import TOOLS, catalogue
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from svc.wiring.people import surroundings
 from tests.e2e.hostile import client, minted, unharmed  # noqa: F401 - a fixture
 from tests.e2e.mcp import envelope, error, mcp, result

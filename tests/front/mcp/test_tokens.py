@@ -12,7 +12,7 @@ from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import catalogue
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from tests.e2e.mcp import envelope
 from tests.front.mcp.test_protocol import exchange
 from tests.front.people import PROJECT, Replica, replica

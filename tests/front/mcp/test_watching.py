@@ -13,7 +13,7 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.texts import DESCRIPTIONS, instructions
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from tests.store.detection.counting.test_tallying import begin, settle, story, tally_all, write
 
 ALWAYS = [name for name, detector in DETECTORS.items() if detector.needs is None]

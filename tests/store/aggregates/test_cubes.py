@@ -17,8 +17,8 @@ from svc.store.aggregates.closed_hours import GRACE, HOUR, mark_dirty
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.migrate import migrations
-from svc.store.reads.query import QueryStore
-from svc.store.reads.spans import SpanFilter, SpanReads
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 

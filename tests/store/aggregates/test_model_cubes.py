@@ -15,9 +15,9 @@ from svc.store.aggregates import trace_values
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import MOST_SUBJECTS
 from svc.store.postgres.database import Database
-from svc.store.reads.models import ModelReads
-from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.traces import TraceFilter
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.traces import TraceFilter
+from svc.store.reads.usage.models import ModelReads
 from tests.store.aggregates.test_vitals import Walk, clock
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import Clock, fetch

@@ -15,9 +15,9 @@ from svc.store.aggregates import trace_codes, trace_values
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Address, Database
 from svc.store.postgres.migrate import migrate
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
 from tests.debian_postgres import DebianPostgres
 from tests.store.aggregates.test_vitals import NOW, clock
 from tests.store.reads.test_reads import Explaining

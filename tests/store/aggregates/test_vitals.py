@@ -14,7 +14,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import MOST_SUBJECTS, SOURCES, What
 from svc.store.postgres.database import Database
-from svc.store.reads.vitals import NOTHING, VitalsReads, Window
+from svc.store.reads.usage.vitals import NOTHING, VitalsReads, Window
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of

@@ -14,13 +14,13 @@ from svc.store.detection.cases.inbox import InboxReads
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.exporting import ExportReads
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.skeleton import SkeletonReads
-from svc.store.reads.spans import SpanFilter, SpanReads
-from svc.store.reads.trace_kin import TraceKin
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.one_trace.skeleton import SkeletonReads
+from svc.store.reads.one_trace.trace_kin import TraceKin
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
+from svc.store.reads.usage.sessions import SessionReads
 from tests.conftest import copied
 from tests.store.reads.test_reads import _tell, trace_id
 from tests.store.spans.test_writing import NOW, PROJECT

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from svc.store.postgres.database import Database
-from svc.store.reads import agent_paths
-from svc.store.reads.agent_paths import AgentPathReads, TraceAgents
+from svc.store.reads.usage import agent_paths
+from svc.store.reads.usage.agent_paths import AgentPathReads, TraceAgents
 from svc.store.spans.traces import PostgresTraceStore
 from tests.front.mcp.asking import Door
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of

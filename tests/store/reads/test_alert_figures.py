@@ -24,10 +24,10 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import SOURCES
 from svc.store.alerts.watching import WatchStore
 from svc.store.postgres.database import Database
-from svc.store.reads.alert_backtest import AlertBacktest
-from svc.store.reads.alert_checks import StoredChecks
-from svc.store.reads.alert_figures import AlertFigures, check_question
-from svc.store.reads.alert_history import AlertHistory
+from svc.store.reads.alerts.alert_backtest import AlertBacktest
+from svc.store.reads.alerts.alert_checks import StoredChecks
+from svc.store.reads.alerts.alert_figures import AlertFigures, check_question
+from svc.store.reads.alerts.alert_history import AlertHistory
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.aggregates.test_vitals import call
 from tests.store.alerts.telling import project_of

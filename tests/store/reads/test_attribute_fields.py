@@ -17,14 +17,14 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served
-from svc.store.reads.attributes import OTHER_SHOWN, AttributeReads
-from svc.store.reads.compare import CompareStore, side_of
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.trace_filter import of_one_span
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.questions.attributes import OTHER_SHOWN, AttributeReads
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.trace_filter import of_one_span
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
+from svc.store.reads.usage.compare import CompareStore, side_of
 from svc.store.spans import attribute_codes
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.traces import PostgresTraceStore

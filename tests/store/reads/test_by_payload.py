@@ -11,10 +11,11 @@ import pytest
 from protocol.otlp.reading import open_envelope
 from protocol.refusals import Refused
 from svc.store.postgres.database import Database
-from svc.store.reads import by_payload, payload_looks
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_filter import TraceFilter, of_one_span
-from svc.store.reads.traces import TraceReads
+from svc.store.reads import payload_scan
+from svc.store.reads.traces import by_payload
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_filter import TraceFilter, of_one_span
+from svc.store.reads.traces.traces import TraceReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.outages import through_outages
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
@@ -226,7 +227,7 @@ async def test_no_payload_is_opened_that_has_not_the_bytes_of_the_key(
         envelopes.append(envelope)
         return open_envelope(envelope)
 
-    monkeypatch.setattr(payload_looks, "open_envelope", counting)
+    monkeypatch.setattr(payload_scan, "open_envelope", counting)
     assert await found(store, **filters) == []
     assert len(envelopes) == opened
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
 AGENTS = ("planner", "writer/draft", None)

@@ -21,9 +21,9 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
-from svc.store.reads import column_answers, column_segments, grouped
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions import column_answers, column_segments, grouped
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from tests.conftest import copied, filled_once
 from tests.examples import share
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of

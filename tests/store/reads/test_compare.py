@@ -15,8 +15,8 @@ from protocol.refusals import Refused
 from svc.domain.queries.population_comparison import UNITS, Mean, TracePopulation, compared, moved_values
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
-from svc.store.reads import compare as compare_module
-from svc.store.reads.compare import CompareStore, side_of
+from svc.store.reads.usage import compare as compare_module
+from svc.store.reads.usage.compare import CompareStore, side_of
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 

@@ -11,8 +11,8 @@ from svc.domain.queries.datasets import SPANS
 from svc.store.postgres.database import Database
 from svc.store.reads import exporting
 from svc.store.reads.exporting import ExportReads
-from svc.store.reads.questions import checked_filters
-from svc.store.reads.spans_by_payload import parted
+from svc.store.reads.questions.questions import checked_filters
+from svc.store.reads.questions.spans_by_payload import parted
 from tests.store.reads.outages import through_outages
 from tests.store.reads.test_by_payload import history
 from tests.store.spans.test_writing import NOW, PROJECT

@@ -9,9 +9,9 @@ import pytest
 
 from protocol.refusals import Refused
 from svc.store.postgres.database import Database
-from svc.store.reads import spans_by_payload
-from svc.store.reads.filtered_spans import FilteredSpans
-from svc.store.reads.spans import SpanFilter, SpanReads
+from svc.store.reads.questions import spans_by_payload
+from svc.store.reads.traces.filtered_spans import FilteredSpans
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
 from tests.front.mcp.asking import Door
 from tests.store.reads.outages import through_outages
 from tests.store.reads.test_spans_by_payload import FIELD, NO_FIELD, STAGES, history

@@ -22,10 +22,10 @@ from svc.domain.spans.span import TOKEN_BUCKETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.event_time import day_stretches
-from svc.store.reads.query import NOTE_ROWS, QueryStore
-from svc.store.reads.questions import Question, ask
-from svc.store.reads.spans import SpanFilter, SpanReads
+from svc.store.reads.questions.event_time import day_stretches
+from svc.store.reads.questions.query import NOTE_ROWS, QueryStore
+from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 DAY = timedelta(days=1)

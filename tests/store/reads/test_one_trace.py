@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.session_talk import SessionTalk
-from svc.store.reads.skeleton import FAILED, ORPHAN, REPEATS, SkeletonReads, TraceHead, TraceRange
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_graph import TraceGraphReads
-from svc.store.reads.trace_kin import TraceKin
-from svc.store.reads.trace_numbers import TraceNumbers
-from svc.store.reads.trace_payloads import TooLargeToExport, TracePayloads
-from svc.store.reads.traces import TraceFilter, TraceReads
-from svc.store.reads.users import UserReads
+from svc.store.reads.one_trace.skeleton import FAILED, ORPHAN, REPEATS, SkeletonReads, TraceHead, TraceRange
+from svc.store.reads.one_trace.trace_graph import TraceGraphReads
+from svc.store.reads.one_trace.trace_kin import TraceKin
+from svc.store.reads.one_trace.trace_numbers import TraceNumbers
+from svc.store.reads.one_trace.trace_payloads import TooLargeToExport, TracePayloads
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
+from svc.store.reads.usage.session_talk import SessionTalk
+from svc.store.reads.usage.users import UserReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_reads import DAY, SOME_TRACE, Explaining
 from tests.store.reads.test_reads import many as many
@@ -230,7 +230,7 @@ async def test_an_export_gives_every_span_as_it_came(
     found = await reads.export(PROJECT, TRACE, head)
     assert not isinstance(found, TooLargeToExport)
     assert (len(found.envelopes()), len(list(found.spans()))) == (2, 2)
-    monkeypatch.setattr("svc.store.reads.trace_payloads.EXPORT_BYTES", 100)
+    monkeypatch.setattr("svc.store.reads.one_trace.trace_payloads.EXPORT_BYTES", 100)
     assert isinstance(await reads.export(PROJECT, TRACE, head), TooLargeToExport)
     await store.fetch("delete from span_payload")
     found = await reads.export(PROJECT, TRACE, await head_of(store))

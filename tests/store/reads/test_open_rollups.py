@@ -13,8 +13,8 @@ from svc.runtime.clock import now
 from svc.store.aggregates.closed_hours import GRACE, HOUR
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.alerts.telling import project_of
 from tests.store.spans.test_writing import Clock, one, rows, store_of

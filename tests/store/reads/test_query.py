@@ -15,9 +15,9 @@ from svc.domain.queries.datasets import DATASETS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.buckets import CALENDAR_INTERVALS, bucket_starts
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.buckets import CALENDAR_INTERVALS, bucket_starts
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, one, rows, store_of
 

@@ -22,18 +22,18 @@ from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.keyset import Keyset
-from svc.store.reads.agent_paths import AgentPathReads
-from svc.store.reads.call_sites import SITES_BYTES, SITES_SHOWN, CallSiteReads
 from svc.store.reads.frame import FrameReads
-from svc.store.reads.models import ModelReads
 from svc.store.reads.onboarding import OnboardingReads
 from svc.store.reads.payloads import PAYLOAD_FIELDS, ROOM_BYTES, Opening
 from svc.store.reads.projects import ProjectReads
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.spans import SpanFilter, SpanReads
-from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.traces import TraceFilter, TraceReads
-from svc.store.reads.vitals import VitalsReads
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
+from svc.store.reads.usage.agent_paths import AgentPathReads
+from svc.store.reads.usage.call_sites import SITES_BYTES, SITES_SHOWN, CallSiteReads
+from svc.store.reads.usage.models import ModelReads
+from svc.store.reads.usage.sessions import SessionReads
+from svc.store.reads.usage.vitals import VitalsReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.conftest import copied, filled_once
 from tests.store.spans.test_writing import NOW, PROJECT, TRACE, Clock, fetch, one, rows, store_of

@@ -22,10 +22,11 @@ from svc.store.aggregates import values as search_values
 from svc.store.aggregates.blocks import grams_of, hashed
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads import search, trace_groups, trace_ids, trace_search
-from svc.store.reads.query import QueryStore
-from svc.store.reads.spans import SpanFilter, SpanReads
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads import search
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.traces import trace_groups, trace_ids, trace_search
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_query import question
 from tests.store.reads.test_reads import Explaining

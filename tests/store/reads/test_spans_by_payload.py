@@ -10,9 +10,9 @@ import pytest
 from protocol.refusals import Refused
 from svc.domain.queries.measures import MEASURES
 from svc.store.postgres.database import Database
-from svc.store.reads import spans_by_payload
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question, ask
+from svc.store.reads.questions import spans_by_payload
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question, ask
 from tests.store.reads.outages import through_outages
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 

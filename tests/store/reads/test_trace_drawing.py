@@ -15,10 +15,10 @@ from svc.domain.calendar import hour_of
 from svc.store.aggregates.cubes import HOUR, CubeStore
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads import trace_counts
-from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.trace_drawing import ORIGIN, Looked, TraceHistogram, newest_counted
-from svc.store.reads.traces import TraceFilter
+from svc.store.reads.traces import trace_counts
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.trace_drawing import ORIGIN, CountedRange, TraceHistogram, newest_counted
+from svc.store.reads.traces.traces import TraceFilter
 from tests.store.aggregates.test_vitals import clock
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import Clock, fetch
@@ -161,10 +161,10 @@ async def test_a_look_that_takes_too_long_is_ended_and_what_was_counted_before_s
 
     async def work(connection: Connection) -> TraceHistogram:
         near = Where.of(1)
-        looked = Looked(
+        counted_range = CountedRange(
             TraceFilter(), near, slow, "", None, [1, newest[60]], HOUR, first=50, until_s=monotonic() + 0.5
         )
-        return await newest_counted(connection, looked)
+        return await newest_counted(connection, counted_range)
 
     began_s = monotonic()
     drawn = await store.run(work, readonly=True, snapshot=True, timeout_s=9)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from svc.store.postgres.database import Database
-from svc.store.reads import trace_graph
-from svc.store.reads.trace_graph import SiteSpans, TraceGraphReads
+from svc.store.reads.one_trace import trace_graph
+from svc.store.reads.one_trace.trace_graph import SiteSpans, TraceGraphReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 

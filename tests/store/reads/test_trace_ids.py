@@ -16,9 +16,9 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import trace_ids as packed_ids
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database
-from svc.store.reads import trace_ids, trace_search
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.traces import TraceFilter, TraceReads
+from svc.store.reads.traces import trace_ids, trace_search
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.traces import TraceFilter, TraceReads
 from svc.store.retention.sweep import RetentionStore
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of

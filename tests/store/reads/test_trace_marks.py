@@ -10,12 +10,12 @@ import pytest
 
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database
-from svc.store.reads.skeleton import SkeletonReads
-from svc.store.reads.spans import SpanReads
-from svc.store.reads.trace_counts import TraceCounts
-from svc.store.reads.trace_filter import TraceFilter
-from svc.store.reads.trace_marks import TraceMarkReads
-from svc.store.reads.traces import TraceReads
+from svc.store.reads.one_trace.skeleton import SkeletonReads
+from svc.store.reads.one_trace.trace_marks import TraceMarkReads
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.trace_filter import TraceFilter
+from svc.store.reads.traces.traces import TraceReads
 from tests.store.detection.counting.test_mark_rows import asks, says, tool
 from tests.store.detection.counting.test_tallying import begin, settle, tally_all, write
 from tests.store.spans.test_writing import NOW, PROJECT

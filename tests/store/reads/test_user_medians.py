@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from svc.store.postgres.database import Database
-from svc.store.reads import users as users_module
-from svc.store.reads.users import UserReads
+from svc.store.reads.usage import users as users_module
+from svc.store.reads.usage.users import UserReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 

@@ -11,7 +11,7 @@ import pytest
 from protocol.detection import Ref
 from svc.domain.retention.disk_budget import PAYLOADS, WHOLE, DropStep
 from svc.store.aggregates.cubes import CubeStore
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from svc.store.retention.disk_use import PostgresDiskStore
 from tests.store.detection.detecting import fire, seen
 from tests.store.reads.test_query import question

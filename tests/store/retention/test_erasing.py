@@ -21,8 +21,8 @@ from svc.store.feedback.sets import SetStore
 from svc.store.feedback.writing import write_feedback
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import hold
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from svc.store.retention import erased_words, erasing
 from svc.store.retention.erasing import Erasing
 from svc.store.retention.erasures import TOMBSTONE_TERM, ErasureStore

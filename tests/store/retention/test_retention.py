@@ -24,10 +24,10 @@ from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.sessions import SessionReads
-from svc.store.reads.spans import SpanFilter, SpanReads
-from svc.store.reads.traces import TraceReads
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from svc.store.reads.traces.traces import TraceReads
+from svc.store.reads.usage.sessions import SessionReads
 from svc.store.retention import days as expiry
 from svc.store.retention import future
 from svc.store.retention import projects as expiry_rest

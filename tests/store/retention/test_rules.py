@@ -13,8 +13,8 @@ from svc.domain.retention.terms import RetentionRule, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from svc.store.retention import rules
 from svc.store.retention.rules import read_rules, write_rules
 from svc.store.retention.sweep import RetentionStore

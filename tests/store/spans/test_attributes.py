@@ -18,9 +18,9 @@ from svc.domain.intake.batches import StoredSpan
 from svc.ingest.attributes import AttributeExchange
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.attributes import AttributeReads, promoted_fields
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import ask
+from svc.store.reads.questions.attributes import AttributeReads, promoted_fields
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from svc.store.spans import attribute_codes, attribute_keys
 from svc.store.spans.attribute_codes import AttributeCodes, character
 from svc.store.spans.attribute_keys import NO_NAME, AttributeKeys

@@ -16,8 +16,8 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.partitions import DayPartitions
-from svc.store.reads.query import QueryStore
-from svc.store.reads.questions import Question
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import Question
 from svc.store.spans.importing import PostgresImportStore
 from svc.store.spans.writing import SpanStore
 from tests.store.spans.test_writing import NOW, Clock, fetch, on_server, one, rows, store_of

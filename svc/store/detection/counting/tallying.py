@@ -127,7 +127,7 @@ set slot = excluded.slot, spans = excluded.spans, texts = excluded.texts, body =
 
 
 @attrs.frozen(eq=False)
-class _Looked:
+class _Observed:
     """A trace after the detectors looked at it."""
 
     due: DueTrace
@@ -170,33 +170,33 @@ class PostgresTallyQueue:
             return Tallied()
         rows = {trace.trace_id: trace.rows for trace in due.traces}
         paths = await path_calls(self.database, project_id, facets, rows)
-        looked_by_trace = await _look(due.traces, context, paths)
-        await self._look_again(project_id, looked_by_trace, context, paths)
-        looked = list(looked_by_trace.values())
-        tallied = await self.database.run(lambda connection: self._write(connection, project_id, due, looked))
+        observed_by_trace = await _observe(due.traces, context, paths)
+        await self._observe_again(project_id, observed_by_trace, context, paths)
+        observed = list(observed_by_trace.values())
+        tallied = await self.database.run(lambda held: self._write(held, project_id, due, observed))
         return attrs.evolve(
             tallied,
             more=due.more,
-            unread=sum(trace.due.unread for trace in looked),
-            failures=dict(Counter(name for trace in looked for name in trace.failed)),
+            unread=sum(trace.due.unread for trace in observed),
+            failures=dict(Counter(name for trace in observed for name in trace.failed)),
         )
 
-    async def _look_again(
-        self, project_id: int, looked: dict[bytes, _Looked], context: ObserverContext, paths: TracePaths
+    async def _observe_again(
+        self, project_id: int, observed: dict[bytes, _Observed], context: ObserverContext, paths: TracePaths
     ) -> None:
         """Look at whole traces where lean ones do not tell; one that is gone meanwhile was never there."""
-        unsure = [trace_id for trace_id, trace in looked.items() if not trace.sure]
+        unsure = [trace_id for trace_id, trace in observed.items() if not trace.sure]
 
         async def read(connection: Connection) -> Sequence[DueTrace]:
             return await settled_traces(connection, project_id, unsure, TEXTUAL)
 
         while unsure:
             traces = await self.database.run(read, readonly=True, snapshot=True)
-            outcomes = await _look(traces, context, paths)
-            looked.update(outcomes)
+            outcomes = await _observe(traces, context, paths)
+            observed.update(outcomes)
             if not outcomes:
                 for trace_id in unsure:
-                    del looked[trace_id]
+                    del observed[trace_id]
                 return
             unsure = [trace_id for trace_id in unsure if trace_id not in outcomes]
 
@@ -235,7 +235,7 @@ class PostgresTallyQueue:
         return compiled
 
     async def _write(
-        self, connection: Connection, project_id: int, due: Due, looked: Sequence[_Looked]
+        self, connection: Connection, project_id: int, due: Due, observed: Sequence[_Observed]
     ) -> Tallied:
         state = await connection.fetchrow(_STILL, project_id, self.holder)
         if state is None:
@@ -248,7 +248,7 @@ class PostgresTallyQueue:
         }
         fresh = [
             trace
-            for trace in looked
+            for trace in observed
             if trace.due.trace_id in trace_ids and not _aged(earlier.get(trace.due.trace_id), trace)
         ]
         resolved = await resolve(
@@ -272,7 +272,7 @@ class PostgresTallyQueue:
         marks = {trace.due.trace_id: trace.marks for trace in fresh}
         await write_marks(connection, project_id, marks, list(old))
         if fresh:
-            await note_evals(connection, project_id, _looked_at(fresh))
+            await note_evals(connection, project_id, _counts_by_detector(fresh))
         if self.encoded and (
             new := [trace.due.trace_id for trace in fresh if trace.due.trace_id not in earlier]
         ):
@@ -286,24 +286,24 @@ class PostgresTallyQueue:
         )
 
 
-async def _look(
+async def _observe(
     traces: Iterable[DueTrace], context: ObserverContext, paths: TracePaths
-) -> dict[bytes, _Looked]:
+) -> dict[bytes, _Observed]:
     """Have the detectors look at the traces that have spans."""
-    looked: dict[bytes, _Looked] = {}
+    observed: dict[bytes, _Observed] = {}
     began_s = trio.current_time()
     for trace in traces:
         if trace.rows:
             of_trace = paths.get(trace.trace_id, {}) if context.agents else {}
-            looked[trace.trace_id] = _looked(trace, context, of_trace)
+            observed[trace.trace_id] = _observed(trace, context, of_trace)
         # A round takes tenths of a second: others want to be served in between.
         if trio.current_time() - began_s > _TURN_S:
             await trio.lowlevel.checkpoint()
             began_s = trio.current_time()
-    return looked
+    return observed
 
 
-def _looked(trace: DueTrace, context: ObserverContext, paths: Mapping[bytes, str]) -> _Looked:
+def _observed(trace: DueTrace, context: ObserverContext, paths: Mapping[bytes, str]) -> _Observed:
     texts: dict[bytes, SpanTexts] = {}
     sure = True
     complete = True
@@ -314,19 +314,19 @@ def _looked(trace: DueTrace, context: ObserverContext, paths: Mapping[bytes, str
         span = None
         sure &= span_texts.sure
         complete &= spared is None
-    outcome = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts, paths, trace.ratings), context)
+    result = observe(SettledTrace.of(trace.rows, trace.call_site_id, texts, paths, trace.ratings), context)
     if sure and not complete:
         # The user may have sent the secret first, a tool may have been heard: those payloads were not read.
-        sure = all([observation.measure != "secret_high" for observation in outcome.observations])
-        sure = sure and all([mark.name not in EVIDENCE_MARKS for mark in outcome.marks])
+        sure = all([observation.measure != "secret_high" for observation in result.observations])
+        sure = sure and all([mark.name not in EVIDENCE_MARKS for mark in result.marks])
     slot = slot_of(trace.rows[0].started_at)
-    return _Looked(trace, slot, len(texts), outcome.observations, outcome.marks, outcome.failed.keys(), sure)
+    return _Observed(trace, slot, len(texts), result.observations, result.marks, result.failed.keys(), sure)
 
 
-def _aged(earlier: Any, looked: _Looked) -> bool:
+def _aged(earlier: Any, observed: _Observed) -> bool:
     """Whether some of what the trace was tallied from is gone."""
     return earlier is not None and (
-        len(looked.due.rows) < earlier["spans"] or looked.texts < earlier["texts"]
+        len(observed.due.rows) < earlier["spans"] or observed.texts < earlier["texts"]
     )
 
 
@@ -350,13 +350,13 @@ def _tallied(observations: Iterable[Observation], resolved: Resolved) -> list[En
     return sorted(cells.values())
 
 
-def _looked_at(looked: Sequence[_Looked]) -> Mapping[str, int]:
+def _counts_by_detector(observed: Sequence[_Observed]) -> Mapping[str, int]:
     """How many traces each detector looked at; one that raised did not."""
-    failures = Counter(name for trace in looked for name in trace.failed)
+    failures = Counter(name for trace in observed for name in trace.failed)
     return {
-        name: len(looked) - failures[name]
+        name: len(observed) - failures[name]
         for name, detector in DETECTORS.items()
-        if detector.observe is not None and failures[name] < len(looked)
+        if detector.observe is not None and failures[name] < len(observed)
     }
 
 
@@ -369,9 +369,9 @@ def _flat(entries: Mapping[bytes, Sequence[Entry]]) -> Iterable[tuple[bytes, Ent
     return [(trace_id, entry) for trace_id, of_trace in entries.items() for entry in of_trace]
 
 
-def _witnesses(looked: Sequence[_Looked], resolved: Resolved, horizon: Horizon) -> list[Witness]:
+def _witnesses(observed: Sequence[_Observed], resolved: Resolved, horizon: Horizon) -> list[Witness]:
     witnesses: dict[tuple[int, int, bytes], Witness] = {}
-    for trace in looked:
+    for trace in observed:
         for observation in trace.observations:
             if not observation.failed:
                 continue
@@ -385,16 +385,16 @@ def _witnesses(looked: Sequence[_Looked], resolved: Resolved, horizon: Horizon) 
 async def _note(
     connection: Connection,
     project_id: int,
-    looked: Sequence[_Looked],
+    observed: Sequence[_Observed],
     entries: Mapping[bytes, Sequence[Entry]],
 ) -> None:
-    if looked:
+    if observed:
         await connection.execute(
             _NOTE,
             project_id,
-            [trace.due.trace_id for trace in looked],
-            [trace.slot for trace in looked],
-            [len(trace.due.rows) for trace in looked],
-            [trace.texts for trace in looked],
-            [packed(entries[trace.due.trace_id]) for trace in looked],
+            [trace.due.trace_id for trace in observed],
+            [trace.slot for trace in observed],
+            [len(trace.due.rows) for trace in observed],
+            [trace.texts for trace in observed],
+            [packed(entries[trace.due.trace_id]) for trace in observed],
         )

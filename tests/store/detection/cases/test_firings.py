@@ -7,7 +7,7 @@ from datetime import timedelta
 from protocol.detection import Firing
 from svc.store.detection.cases.firings import ClassifierEventStore
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from tests.store.detection.detecting import LATER
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW

@@ -12,7 +12,7 @@ from svc.domain.marks import detector
 from svc.domain.retention.terms import Cutoffs
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
-from svc.store.reads.query import QueryStore
+from svc.store.reads.questions.query import QueryStore
 from svc.store.retention.projects import sweep_project
 from tests.store.detection.counting.test_tallying import CHAT, begin, settle, tally_all, write
 from tests.store.reads.test_query import question

@@ -1,0 +1,135 @@
+"""Payloads looked into for attributes that are no fields: which spans say a value.
+
+Called by `svc.store.reads.traces.by_payload` for traces and by `svc.store.reads.questions.spans_by_payload`
+for spans. Whoever calls looks through `MOST_SPANS` spans or for `MOST_S` seconds at a time and says how far
+that came. Payloads that have aged out say nothing.
+
+Measured November 2026 over the demo's four weeks: 34 µs of CPU a span, the rows of the traces included
+(15,292 spans in 0.9 s). Over 10,000 spans with twenty attributes: 61 µs where every span has the key, 16 µs
+where one in a thousand has it, since no span without the key's bytes is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from protocol.inflate import Unreadable
+from protocol.otlp.reading import open_envelope
+from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.reading import may_say, says
+from svc.domain.quantities import counted
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.spans.loop_turn import LoopTurn
+from svc.store.spans.payloads import SpanKey, by_place, place_of, read_packed
+
+#: Spans that are looked through at a time, and for how long.
+MOST_SPANS: Final = 50_000
+MOST_S: Final = 8.0
+#: Spans whose payloads are held at once.
+_SPANS: Final = 1_000
+
+#: Names with `attr.` before them and their values; None asks for spans without the attribute.
+Wanted = Sequence[tuple[str, str | None]]
+
+
+def scan_note(wanted: Iterable[tuple[str, object]], spans: int, further: str = "") -> str:
+    """What was looked through, in a sentence."""
+    names = list(dict.fromkeys(name for name, _ in wanted))
+    verb = "are no fields" if len(names) > 1 else "is no field"
+    return f"{', '.join(names)} {verb}: the payloads of {counted(spans, 'span')} were looked through{further}"
+
+
+async def spans_of_traces(
+    database: Database, where: Where, trace_ids: Sequence[bytes], condition: str, most: int | None = None
+) -> list[SpanKey]:
+    """The spans of these traces that have a payload and meet a condition, trace by trace, `most` of them.
+
+    The parameters of the condition stand in `where`, behind the project.
+    """
+    ids = where.value(trace_ids)
+    rows = await database.fetch(
+        "select s.trace_id, s.span_id, s.started_at, s.frame"
+        f" from unnest({ids}::bytea[]) with ordinality as wanted (trace_id, place)"
+        " join trace t on t.project_id = $1 and t.trace_id = wanted.trace_id"
+        " cross join lateral (select * from span s where s.project_id = $1 and s.trace_id = t.trace_id"
+        f" and s.started_at between t.first_started_at and t.last_started_at and ({condition}) offset 0) s"
+        f" where s.frame is not null order by wanted.place limit {where.value(most)}",
+        *where.values,
+        timeout_s=READ_TIMEOUT_S,
+    )
+    return [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
+
+
+async def saying_spans(
+    database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
+) -> list[SpanKey]:
+    """Those of these spans that say all of it, in their order."""
+    return await _scanned(database, project_id, keys, _test(wanted, all))
+
+
+async def saying_traces(
+    database: Database,
+    project_id: int,
+    keys: Sequence[SpanKey],
+    wanted: Wanted,
+    *,
+    enough: Callable[[Iterable[bool]], bool] = all,
+) -> set[bytes]:
+    """The traces with one of these spans that says `all` of it, or `any`."""
+    saying = await _scanned(database, project_id, keys, _test(wanted, enough), by_trace=True)
+    return {key[0] for key in saying}
+
+
+def _test(wanted: Wanted, enough: Callable[[Iterable[bool]], bool]) -> Callable[[bytes], bool]:
+    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
+
+    def meets(envelope: bytes) -> bool:
+        # To open a span takes ten times what looking for the key's bytes does.
+        if not enough(value is None or may_say(envelope, name) for name, value in names):
+            return False
+        try:
+            span = open_envelope(envelope)
+        except Unreadable:
+            return False
+        return enough(says(span, name, value) for name, value in names)
+
+    return meets
+
+
+async def _scanned(
+    database: Database,
+    project_id: int,
+    keys: Sequence[SpanKey],
+    meets: Callable[[bytes], bool],
+    *,
+    by_trace: bool = False,
+) -> list[SpanKey]:
+    """Those of these spans that meet something; `by_trace` the first of each trace is enough."""
+    saying: list[SpanKey] = []
+    traces: set[bytes] = set()
+
+    async def work(connection: Connection, part: Sequence[SpanKey]) -> None:
+        places = [(place_of(key), key[1]) for key in part]
+        packed = await read_packed(connection, project_id, by_place(places), lean=True)
+        turn = LoopTurn()
+        for key, (place, span_id) in zip(part, places, strict=True):
+            await turn.rest()
+            envelope = None if key[0] in traces else packed.lean_envelope(place, span_id)
+            if envelope is not None and meets(envelope):
+                saying.append(key)
+                if by_trace:
+                    traces.add(key[0])
+
+    for start in range(0, len(keys), _SPANS):
+        part = keys[start : start + _SPANS]
+        await database.run(
+            partial(work, part=part),
+            transaction=False,
+            readonly=True,
+            snapshot=True,
+            timeout_s=READ_TIMEOUT_S,
+        )
+    return saying

@@ -1,0 +1,86 @@
+"""Pages of rows in the order of when they happened, walked from the newest day back.
+
+Called by `svc.store.reads.questions.query` and `svc.store.reads.traces.spans`. Rows are partitioned by the
+day of `started_at` and have no index on it, so a page looks into one day, then into two, four and so on,
+until it is full: each day is read once at most, and a page of the newest rows reads one or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.calendar import after, day_of
+from svc.store.postgres.database import Connection
+from svc.store.reads.search import Page
+
+_DAY: Final = timedelta(days=1)
+_STEP: Final = timedelta(microseconds=1)
+_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
+_END: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
+#: When the first trace of a project began, by its index, and what time it is.
+_SPAN_OF_TIME: Final = """
+select now() as now,
+    (select started_at from trace where project_id = $1 order by started_at limit 1) as oldest
+"""
+
+
+async def newest_started(
+    connection: Connection,
+    project_id: int,
+    page: Page,
+    low: datetime | None,
+    high: datetime | None,
+    behind: datetime | None,
+    around: Callable[[str], str] = str,
+) -> list[Any]:
+    """The rows of a page whose clause and order are on `started_at`, newest first. Wants one snapshot.
+
+    `low` and `high` bound the half-open range, `behind` is the time of the row that the page begins behind,
+    `around` makes the statement of the page's SQL.
+    """
+    row = await connection.fetchrow(_SPAN_OF_TIME, project_id)
+    assert row is not None
+    # Rows of one instant lie on both sides of a page's border, so that instant is looked into again.
+    top = _END if high is None else high
+    if behind is not None:
+        top = min(top, after(behind, _STEP))
+    rows: list[Any] = []
+    for since, until in day_stretches(low or _BEGINNING, top, row["oldest"] or top, row["now"]):
+        start, end = f"${len(page.values) + 1}", f"${len(page.values) + 2}"
+        stretch = attrs.evolve(
+            page,
+            where=f"{page.where} and started_at >= {start} and started_at < {end}",
+            values=[*page.values, since, until],
+            size=page.size - len(rows),
+        )
+        rows += await connection.fetch(around(stretch.sql()), *stretch.values, stretch.size)
+        if len(rows) >= page.size:
+            break
+    return rows
+
+
+def day_stretches(
+    low: datetime, high: datetime, oldest: datetime, now: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """The half-open range in stretches of whole days, newest first, each twice as long as the one before.
+
+    What lies after today is the first stretch, what lies before `oldest` is part of the last.
+    """
+    until, days = high, 1
+    since = after(day_of(now), _DAY)
+    while until > low:
+        if since >= until:
+            since = _before(day_of(_before(until, _STEP)), (days - 1) * _DAY)
+            days *= 2
+        since = low if since <= oldest else max(low, since)
+        yield since, until
+        until = since
+
+
+def _before(moment: datetime, step: timedelta) -> datetime:
+    return moment - step if moment > _BEGINNING + step else _BEGINNING

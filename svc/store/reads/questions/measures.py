@@ -1,0 +1,133 @@
+"""How measures are worked out of rows, and how an answer shows them.
+
+Called by `svc.store.reads.questions.query`. Owns the SQL of each measure of `svc.domain.queries.measures`;
+never reads. Usage that repeats another span's is counted once, as everywhere (contract §3); percentiles are
+exact, by nearest rank, over rows that ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import attrs
+
+from svc.domain.queries.datasets import CLASSIFIER_EVENTS, Dataset
+from svc.domain.queries.measures import MeasureName, QueryMeasure
+from svc.domain.spans.span import TOKEN_BUCKETS
+from svc.domain.traces.rollup import MOST_TOKENS
+
+#: Beside the columns of a row whose distinct ids were too many to count.
+ESTIMATED: Final = "estimated"
+
+
+@attrs.frozen
+class MeasureColumns:
+    """The columns of a measure: their SQL by name, the one that ranks groups, and how a row is shown.
+
+    `view` takes a row, or an empty mapping where no row matched.
+    """
+
+    columns: Mapping[str, str]
+    ranking: str
+    view: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+    def sql(self) -> str:
+        """The columns as they stand in a select list behind others; empty for the plain count."""
+        return "".join(f", {sql} as {name}" for name, sql in self.columns.items())
+
+
+def measure_columns(dataset: Dataset, measure: QueryMeasure) -> MeasureColumns:
+    """The columns of a measure over the rows of a dataset."""
+    if dataset is CLASSIFIER_EVENTS and measure.name in ("traces", "sessions"):
+        return _distinct(measure.name, f"subject_{measure.name.removesuffix('s')}_id")
+    return _COLUMNS[measure.name]
+
+
+def decimal_text(value: Decimal) -> str:
+    """Money as plain decimal text without trailing zeros."""
+    # Not `normalize`, which rounds to the digits of the context.
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _distinct(name: MeasureName, column: str) -> MeasureColumns:
+    return MeasureColumns(
+        {"distinct_count": f"count(distinct {column})"},
+        "distinct_count",
+        lambda row: {name: row.get("distinct_count") or 0},
+    )
+
+
+def _percentile(name: MeasureName, fraction: str) -> MeasureColumns:
+    # Rows without an end have no duration, and an aggregate over an order leaves nulls out.
+    duration_ms = "extract(epoch from ended_at - started_at)::float8 * 1000"
+    return MeasureColumns(
+        {"duration_ms": f"percentile_disc({fraction}) within group (order by {duration_ms})"},
+        "duration_ms",
+        lambda row: {name: row.get("duration_ms")},
+    )
+
+
+def _errors(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"errors": row.get("errors") or 0}
+
+
+def _error_rate(row: Mapping[str, Any]) -> dict[str, Any]:
+    return _errors(row) | {"error_rate": row.get("error_rate")}
+
+
+def _cost(row: Mapping[str, Any]) -> dict[str, Any]:
+    cost = row.get("cost")
+    return {
+        "cost": None if cost is None else decimal_text(cost),
+        "unpriced_spans": row.get("unpriced_spans") or 0,
+    }
+
+
+def _tokens(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Sums by kind and their total, null where nobody reported any; they stop where the roll-up's do."""
+    sums = {bucket: row.get(bucket) for bucket in TOKEN_BUCKETS}
+    if all(value is None for value in sums.values()):
+        return {"tokens": None}
+    by_kind = {bucket.removesuffix("_tokens"): _whole(value) for bucket, value in sums.items()}
+    return {"tokens": by_kind | {"total": min(MOST_TOKENS, sum(value or 0 for value in by_kind.values()))}}
+
+
+def _whole(value: Decimal | None) -> int | None:
+    return None if value is None else min(MOST_TOKENS, int(value))
+
+
+_OWN_USAGE: Final = "usage_repeats is null"
+_FAILED: Final = "count(*) filter (where status = 'error')"
+_TOTAL_TOKENS: Final = " + ".join(f"coalesce({bucket}, 0)::numeric" for bucket in TOKEN_BUCKETS)
+
+_COLUMNS: Final[dict[MeasureName, MeasureColumns]] = {
+    "count": MeasureColumns({}, "n", lambda _row: {}),
+    "errors": MeasureColumns({"errors": _FAILED}, "errors", _errors),
+    "error_rate": MeasureColumns(
+        {"errors": _FAILED, "error_rate": f"{_FAILED}::float8 / count(*)"}, "error_rate", _error_rate
+    ),
+    "cost": MeasureColumns(
+        {
+            "cost": f"sum(total_cost) filter (where {_OWN_USAGE})",
+            "unpriced_spans": f"count(*) filter (where {_OWN_USAGE}"
+            " and span_priced_by(cost_source, total_cost, price_book) = 'unpriced')",
+        },
+        "cost",
+        _cost,
+    ),
+    "tokens": MeasureColumns(
+        {bucket: f"sum({bucket}) filter (where {_OWN_USAGE})" for bucket in TOKEN_BUCKETS}
+        | {"all_tokens": f"nullif(sum({_TOTAL_TOKENS}) filter (where {_OWN_USAGE}), 0)"},
+        "all_tokens",
+        _tokens,
+    ),
+    "duration_p50": _percentile("duration_p50", "0.5"),
+    "duration_p95": _percentile("duration_p95", "0.95"),
+    "duration_p99": _percentile("duration_p99", "0.99"),
+    "traces": _distinct("traces", "trace_id"),
+    "sessions": _distinct("sessions", "session_id"),
+    "users": _distinct("users", "user_id"),
+}

@@ -1,0 +1,294 @@
+"""Aggregates over the datasets: count, timeseries, facets, search.
+
+Owns the answers of the query API, one read-only statement each, bounded in time. What may be asked stands in
+`svc.store.reads.questions.questions`, measures in `measures`; groups come from `grouped`. Raises `Refused`
+for questions that cannot be answered, `Outage` when the database is away or the time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from protocol.refusals import (
+    BAD_REQUEST,
+    INVALID_RANGE,
+    SEARCH_UNSUPPORTED,
+    UNKNOWN_INTERVAL,
+    Refused,
+)
+from protocol.rest.query import jsonable, timestamp
+from protocol.storage import Slow
+from svc.domain.columns.totals import COUNTED_IDS
+from svc.domain.quantities import count
+from svc.domain.queries.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, Dataset
+from svc.domain.queries.measures import COUNT
+from svc.store.postgres.database import Database
+from svc.store.postgres.rows import call_flag, printed, without_aged_out
+from svc.store.reads.questions.attributes import require_fields
+from svc.store.reads.questions.buckets import CALENDAR_INTERVALS, INTERVALS, bucket_starts
+from svc.store.reads.questions.column_answers import Grouping
+from svc.store.reads.questions.cube_counts import GroupKey
+from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S, GroupedRows
+from svc.store.reads.questions.measures import ESTIMATED, measure_columns
+from svc.store.reads.questions.open_rollups import NOT_CLOSED, OPEN_ROWS
+from svc.store.reads.questions.question_pages import QuestionPages, newest_order
+from svc.store.reads.questions.questions import Question, field_of
+from svc.store.reads.questions.spans_by_payload import SpansByPayload
+from svc.store.spans.availability import spans_with_payloads
+
+#: What it may take to find out whether rows that arrived at another time happened in the range.
+NOTE_TIMEOUT_S: Final = 0.5
+#: Rows counted for such a note; more are said to be more.
+NOTE_ROWS: Final = 1_000
+OPEN_NOTE: Final = "not closed yet, so still growing: since {since}"
+ESTIMATE_NOTE: Final = "more than {most} {name} are estimated, within 2 %"
+
+
+def _number(value: Decimal | int | None) -> int | float:
+    """A sum as JSON shows it: whole when it is whole, with its fraction otherwise."""
+    if value is None:
+        return 0
+    return int(value) if value == value.__trunc__() else float(value)
+
+
+@attrs.define(eq=False)
+class QueryStore:
+    """Answers questions. One statement each, read-only, bounded in time.
+
+    An answer to a question with a measure names it, with its unit, and has its value beside each count.
+    """
+
+    database: Database
+    _groups: GroupedRows = attrs.field(init=False)
+    _pages: QuestionPages = attrs.field(init=False)
+    _by_payload: SpansByPayload = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._groups = GroupedRows(self.database)
+        self._pages = QuestionPages(self.database)
+        self._by_payload = SpansByPayload(self.database, self._pages)
+
+    async def chosen(self, question: Question) -> tuple[Question, list[str]]:
+        """The question with what only payloads tell looked up, for several answers, and what that says."""
+        return await self._by_payload.chosen(question)
+
+    async def count(self, question: Question) -> dict[str, Any]:
+        """`{count}`: rows, or the summed values of `metric_rollups`."""
+        question, look_notes = await self._by_payload.chosen(question)
+        row = await self._groups.total(question)
+        answer = _heading(question) | _measured(question, row)
+        return answer | await self._notes(question, [row], answer["count"], look_notes)
+
+    async def timeseries(
+        self, question: Question, interval: str, group_by: str | None = None, top_n: int = 5
+    ) -> dict[str, Any]:
+        """`{buckets}`, ascending, empty ones present; weeks start on Monday, all in UTC.
+
+        With `group_by`, `series` beside them: the same buckets for each of its `top_n` largest values.
+        """
+        if interval not in INTERVALS:
+            raise Refused(
+                UNKNOWN_INTERVAL.saying(f"unknown interval '{interval[:100]}'", allowed=list(INTERVALS))
+            )
+        if question.low is None or question.high is None:
+            raise Refused(INVALID_RANGE.saying("'range.from' and 'range.to' are both required"))
+        grouped = None if group_by is None else field_of(question.dataset, group_by, facet=True)
+        starts = bucket_starts(question.low, question.high, interval)
+        question, look_notes = await self._by_payload.chosen(
+            question, *(() if grouped is None else (grouped,))
+        )
+        key, grouping = _buckets_key(question, interval, starts)
+        if grouped is None:
+            rows = await self._groups.by_start(question, key, grouping)
+            answer = _heading(question) | {"buckets": _buckets(question, starts, rows)}
+        else:
+            series = await self._groups.series(question, key, grouping, grouped, top_n)
+            rows = series.buckets
+            answer = _heading(question) | {
+                "buckets": _buckets(question, starts, rows),
+                "group_by": grouped.name,
+                "series": [
+                    {"value": value, "buckets": _buckets(question, starts, by_start)}
+                    for value, by_start in series.by_value.items()
+                ],
+            }
+        total = sum(bucket["count"] for bucket in answer["buckets"])
+        return answer | await self._notes(question, rows.values(), total, look_notes)
+
+    async def durations(self, question: Question) -> Mapping[Any, Mapping[float, int]]:
+        """By whole hour: how many spans took about so many milliseconds; of a question about a percentile."""
+        assert question.low is not None, "whoever asks gives a range"
+        assert question.high is not None, "whoever asks gives a range"
+        starts = bucket_starts(question.low, question.high, "hour")
+        key, grouping = _buckets_key(question, "hour", starts)
+        assert grouping is not None, "columns know hours"
+        return await self._groups.durations(question, key, grouping)
+
+    async def facets(
+        self, question: Question, field: str, top_n: int, *, ascending: bool = False
+    ) -> dict[str, Any]:
+        """`{field, facets}`: the most frequent values, or those with the most of the measure, then by value.
+
+        Null is a value. Ascending, the least come first, and those without a measure last all the same.
+        """
+        facet = field_of(question.dataset, field, facet=True)
+        question, look_notes = await self._by_payload.chosen(question, facet)
+        rows = await self._groups.largest(question, facet, top_n, ascending=ascending)
+        answer = {
+            "field": facet.name,
+            **_heading(question),
+            "facets": [{"value": jsonable(row["key"]), **_measured(question, row)} for row in rows],
+        }
+        return answer | await self._notes(question, rows, len(rows), look_notes)
+
+    async def search(
+        self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
+    ) -> dict[str, Any]:
+        """`{rows, next_cursor}`, newest first. A cursor that cannot be read starts at the newest row."""
+        dataset = question.dataset
+        if not dataset.searched:
+            raise Refused(SEARCH_UNSUPPORTED.saying(f"dataset '{dataset.name}' does not support search"))
+        if mode not in (None, "", "keyword"):
+            raise Refused(BAD_REQUEST.saying(f"unknown mode '{mode[:100]}'", allowed=["keyword"]))
+        text = q if q is not None and q.strip() else None
+        columns = (dataset.time_column, *dataset.shown, *(["frame"] if dataset is SPANS else []))
+        by_rows, payload_filters = await self._by_payload.asked(question)
+        if payload_filters:
+            matching = await self._by_payload.page(by_rows, payload_filters, text, columns, limit, cursor)
+            return await self._listed(question, matching.rows, matching.cursor) | {"notes": [matching.note]}
+        await require_fields(self.database, question.project_id, question.fields)
+        newest = newest_order(question)
+        position = newest.place(cursor)
+        # One page and one row more, which tells whether there is another page.
+        rows = await self._pages.rows(question, text, columns, position, limit + 1)
+        page_rows, next_cursor = newest.page(rows, limit)
+        answer = await self._listed(question, page_rows, next_cursor)
+        # Rows that a text narrows are not looked for twice, and the end of a list is no empty answer.
+        if text is not None or position is not None:
+            return answer
+        return answer | await self._notes(question, (), len(page_rows))
+
+    async def _listed(
+        self, question: Question, rows: Sequence[Any], next_cursor: str | None
+    ) -> dict[str, Any]:
+        dataset = question.dataset
+        available = await self._available(question.project_id, rows) if dataset is SPANS else frozenset()
+        return {"rows": [_row_view(row, dataset, available) for row in rows], "next_cursor": next_cursor}
+
+    async def _available(self, project_id: int, rows: Sequence[Any]) -> Set[tuple[bytes, bytes]]:
+        spans = [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
+        return await self.database.run(
+            partial(spans_with_payloads, project_id=project_id, spans=spans),
+            transaction=False,
+            readonly=True,
+            snapshot=True,
+            timeout_s=QUERY_TIMEOUT_S,
+        )
+
+    async def _notes(
+        self,
+        question: Question,
+        groups: Iterable[Mapping[str, Any]],
+        rows: float,
+        look_notes: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """What an answer should say beside its numbers: how far payloads were looked into, that ids are
+        estimated, or what it misses.
+
+        An answer by arrival without rows misses those that arrived at another time and happened in its range.
+        Nothing is said where that cannot be found out in `NOTE_TIMEOUT_S`.
+        """
+        if look_notes:
+            return {"notes": list(look_notes)}
+        if question.dataset is METRIC_ROLLUPS:
+            return await self._not_closed(question)
+        if any(ESTIMATED in group for group in groups):
+            return {"notes": [ESTIMATE_NOTE.format(name=question.measure.name, most=count(COUNTED_IDS))]}
+        dataset = question.dataset
+        bounded = question.low is not None or question.high is not None
+        if rows or question.by_event_time or not bounded or not dataset.has_event_time:
+            return {}
+        where = attrs.evolve(question, time_column=EVENT_TIME).where()
+        try:
+            # No more of them than the note tells.
+            found = await self.database.fetch(
+                f"select count(*) as n from (select from {dataset.table} where {where.sql()}"
+                f" limit {NOTE_ROWS + 1}) as started",
+                *where.values,
+                timeout_s=NOTE_TIMEOUT_S,
+            )
+        except Slow:
+            return {}
+        started = found[0]["n"]
+        if not started:
+            return {}
+        shown = f"more than {count(NOTE_ROWS)}" if started > NOTE_ROWS else count(started)
+        return {"notes": [f"0 by arrival; {shown} started in this range: by={EVENT_TIME}"]}
+
+    async def _not_closed(self, question: Question) -> dict[str, Any]:
+        """Since when hours of the answer are not closed, where there is anything in them."""
+        where = question.where()
+        sql = NOT_CLOSED.format(rows=OPEN_ROWS, where=where.sql())
+        rows = await self.database.fetch(sql, *where.values, timeout_s=QUERY_TIMEOUT_S)
+        since = rows[0]["since"]
+        return {} if since is None else {"notes": [OPEN_NOTE.format(since=timestamp(since))]}
+
+
+def _buckets_key(
+    question: Question, interval: str, starts: Sequence[Any]
+) -> tuple[GroupKey, Grouping | None]:
+    """What rows are grouped by for buckets of an interval; no grouping of columns where those know it not."""
+    raw, by_hour, by_day = (
+        f"date_trunc('{interval}', {name}, 'UTC')" for name in (question.time_column, "hour", "day")
+    )
+    in_cubes = interval in CALENDAR_INTERVALS
+    key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
+    return key, Grouping(interval, starts) if in_cubes else None
+
+
+def _heading(question: Question) -> dict[str, Any]:
+    """What an answer says of its measure and its time, where they are not the usual ones."""
+    heading: dict[str, Any] = {}
+    if question.measure is not COUNT:
+        heading |= {"measure": question.measure.name, "unit": question.measure.unit}
+    return heading | ({"by": question.time_column} if question.by_event_time else {})
+
+
+def _measured(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The count of a group and the value of its measure."""
+    columns = measure_columns(question.dataset, question.measure)
+    return {"count": _number(row.get("n")), **columns.view(row)}
+
+
+def _buckets(
+    question: Question, starts: Sequence[Any], rows: Mapping[Any, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """A bucket for each start, empty where there is no row."""
+    return [
+        {"bucket_start": timestamp(start), **_measured(question, rows.get(start, {}))} for start in starts
+    ]
+
+
+def _row_view(row: Any, dataset: Dataset, available: Set[tuple[bytes, bytes]]) -> dict[str, Any]:
+    fields = {name: _field_value(row, name) for name in dataset.shown}
+    if dataset is SPANS:
+        has_payload = (row["trace_id"], row["span_id"]) in available
+        fields = (
+            without_aged_out(fields, available=has_payload)
+            | call_flag(row)
+            | {"payload_available": has_payload}
+        )
+    identity = ":".join(str(jsonable(row[name])) for name in dataset.identity)
+    return {"id": identity, "created_at": timestamp(row[dataset.time_column]), "fields": fields}
+
+
+def _field_value(row: Any, name: str) -> Any:
+    # Usage that repeats another span's is not shown as this span's own (contract §3).
+    if name.endswith("_tokens") and row["usage_repeats"] is not None:
+        return None
+    return printed(row, name)

@@ -1,0 +1,187 @@
+"""Traces read back: a page of roll-up rows, the largest of a range, and one with its spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Any, Final, Literal
+
+import attrs
+
+from protocol.refusals import BAD_REQUEST, Refused
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
+from svc.store.reads.payloads import ROOM_BYTES, Opening
+from svc.store.reads.traces.by_payload import page_by_payload, resolved
+from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.trace_filter import (
+    NEWEST_TRACES,
+    asked_for,
+    both,
+    held_by_spans,
+    held_clause,
+    narrowed_by_index,
+    of_its_own,
+)
+from svc.store.reads.traces.trace_filter import TraceFilter as TraceFilter
+from svc.store.reads.traces.trace_search import Search, newest_traces
+from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
+
+SPANS_SHOWN: Final = 200
+
+TraceRank = Literal["latency", "cost", "tokens", "errors"]
+#: By what traces are ranked, the largest first.
+_RANKS: Final[dict[TraceRank, str]] = {
+    "latency": "ended_at - started_at",
+    "cost": "total_cost",
+    "tokens": "total_tokens",
+    "errors": "error_count",
+}
+
+_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
+
+
+def _shown(rows: Sequence[Any], available: Set[bytes]) -> list[dict[str, Any]]:
+    return [trace_row(row, payload_available=row["trace_id"] in available) for row in rows]
+
+
+@attrs.define(eq=False)
+class TraceReads:
+    """Reads traces of one project at a time."""
+
+    database: Database
+    spans: SpanReads
+
+    async def page(
+        self,
+        project_id: int,
+        asked: TraceFilter,
+        *,
+        limit: int,
+        cursor: str | None,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """`{traces, next_cursor}`, newest first by `started_at`; `notes` where payloads were looked into."""
+        asked = await resolved(self.database, project_id, asked)
+        if asked.by_payload:
+            return await page_by_payload(self.database, self, project_id, asked, limit=limit, cursor=cursor)
+        where = narrowed_by_index(project_id, asked)
+        names = [name for name, _ in NEWEST_TRACES.columns]
+        cursor_key = NEWEST_TRACES.place(cursor)
+        where.after(names, cursor_key)
+        narrowed = len(where.values)
+        by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
+        own = of_its_own(where, asked)
+        order = ", ".join(f"{name} desc" for name in names)
+        search = Search(
+            project_id,
+            where.sql(),
+            both(by_text, own),
+            asked.q,
+            by_spans,
+            where.values,
+            _COLUMNS,
+            order,
+            limit + 1,
+            narrowed,
+            asked,
+            cursor_key,
+            low=asked.low,
+            high=min((high for high in (asked.high, cursor_key and cursor_key[0]) if high), default=None),
+        )
+        # A session is few traces, and has an index; so have marks and feedback.
+        looked_for = bool(by_text or by_spans or (own and not asked.by_index))
+
+        async def work(connection: Connection) -> tuple[Sequence[Any], str | None, Set[bytes]]:
+            if looked_for:
+                rows = await newest_traces(connection, search)
+            else:
+                # One page and one row more, down the index on started_at.
+                rows = await connection.fetch(
+                    f"select {_COLUMNS} from trace t where {both(search.near, own)} order by {order}"
+                    f" limit ${len(where.values) + 1}",
+                    *where.values,
+                    limit + 1,
+                )
+            page, next_cursor = NEWEST_TRACES.page(rows, limit)
+            available = await traces_with_payloads(connection, project_id, [bounds(row) for row in page])
+            return page, next_cursor, available
+
+        page, next_cursor, available = await self.database.run(
+            work, transaction=looked_for, readonly=True, snapshot=True, timeout_s=timeout_s
+        )
+        return {"traces": _shown(page, available), "next_cursor": next_cursor}
+
+    async def largest(
+        self,
+        project_id: int,
+        asked: TraceFilter,
+        rank: TraceRank,
+        *,
+        limit: int,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """`{traces, next_cursor}`: the largest traces of a filter, and no further page.
+
+        No index knows them, so every trace of the range is looked at: ask for a range. Raises `Refused` for
+        an attribute that is no field: every payload of the range would have to be opened.
+        """
+        asked = await resolved(self.database, project_id, asked)
+        if asked.by_payload:
+            names = ", ".join(name for name, _ in (*asked.payload_attributes, *asked.payload_without))
+            raise Refused(
+                BAD_REQUEST.saying(f"{names} is no field, so traces are not sorted: leave sort away")
+            )
+        where = narrowed_by_index(project_id, asked)
+        by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
+        own = of_its_own(where, asked)
+        clauses = both(where.sql(), by_text, own, held_clause(by_spans, one_span=asked.one_span))
+
+        async def work(connection: Connection) -> tuple[Sequence[Any], Set[bytes]]:
+            rows = await connection.fetch(
+                f"select {_COLUMNS} from trace t where {clauses}"
+                f" order by {_RANKS[rank]} desc nulls last, started_at desc, trace_id desc"
+                f" limit ${len(where.values) + 1}",
+                *where.values,
+                limit,
+            )
+            return rows, await traces_with_payloads(connection, project_id, [bounds(row) for row in rows])
+
+        rows, available = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+        return {"traces": _shown(rows, available), "next_cursor": None}
+
+    async def one(
+        self,
+        project_id: int,
+        trace_id: bytes,
+        *,
+        payload: bool,
+        room_bytes: int = ROOM_BYTES,
+        opening: Opening | None = None,
+    ) -> dict[str, Any] | None:
+        """A trace with its spans, oldest first and at most 200, or None."""
+
+        async def work(connection: Connection) -> Any:
+            # The roll-up, by its key.
+            trace = await connection.fetchrow(
+                f"select {_COLUMNS} from trace where project_id = $1 and trace_id = $2", project_id, trace_id
+            )
+            if trace is None:
+                return None
+            spans = await self.spans.of_trace(
+                connection,
+                project_id,
+                trace,
+                room_bytes=room_bytes if payload else None,
+                limit=SPANS_SHOWN + 1,
+            )
+            return trace, spans, await traces_with_payloads(connection, project_id, [bounds(trace)])
+
+        stored = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
+        if stored is None:
+            return None
+        trace, spans, available = stored
+        return {
+            **trace_row(trace, payload_available=bool(available)),
+            "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(room_bytes, opening),
+            "spans_truncated": len(spans.rows) > SPANS_SHOWN,
+        }
