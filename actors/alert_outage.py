@@ -193,7 +193,7 @@ class OutageTeller:
             if letters and len(letters) <= room:
                 standby.told[rule.id] = Telling(rule, subject, since, facts, letters)
                 standby.told_s[rule.id] = now_s
-                log.warning("the database is away: an alert is told without it, channels: %d", len(letters))
+                log.warning("the database is away: sending an alert without it, channels: %d", len(letters))
 
     def _due(self) -> Sequence[OutageLetter]:
         """What is to be sent now, the one that waits longest first."""

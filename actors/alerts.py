@@ -192,7 +192,7 @@ class AlertDeliverer:
                 await self._store.release(lease)
             except Outage:
                 # Its lease runs out.
-                log.info("an alert in hand could not be given back")
+                log.info("a claimed alert could not be released")
 
 
 class AlertWatcher:
@@ -250,6 +250,8 @@ class AlertWatcher:
             except Outage:
                 raise
             except Exception as error:  # what one rule does to its look must not cost the others theirs
-                log.warning("a rule of kind %s could not look: %s", rule.kind, type(error).__name__)
-                result = CheckResult(now, trouble=f"the look failed ({type(error).__name__})")
+                log.warning(
+                    "an alert rule of kind %s could not be checked: %s", rule.kind, type(error).__name__
+                )
+                result = CheckResult(now, trouble=f"the check failed ({type(error).__name__})")
         return attrs.evolve(result, next_at=now + CHECK_AGAIN)

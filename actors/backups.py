@@ -92,10 +92,10 @@ class NightlyBackup:
         tally.last_error = fault
         if fault is None:
             tally.last_good_at = await self._newest()
-            log.info("the nightly backup is made")
+            log.info("the nightly backup is done")
             return LOOK_S
         tally.failures += 1
-        log.warning("the nightly backup failed: %s; next try in an hour", fault)
+        log.warning("the nightly backup failed: %s; next attempt in an hour", fault)
         return RETRY_S
 
     def _watch(self) -> None:

@@ -104,7 +104,7 @@ class OwnCertificate:
                 log.info("serving the new certificate of %s until %s", facts.issuer, facts.ends_at.date())
         except BadPair as bad:
             if str(bad) != self._state.fault:
-                log.warning("%s; the certificate that is served stays", bad)
+                log.warning("%s; keeping the current certificate", bad)
             self._state.fault = str(bad)
         else:
             self._state.fault = None
@@ -137,7 +137,7 @@ class KeptCertificate:
             try:
                 self.show(certificate.pair)
             except BadPair as bad:
-                log.warning("the certificate that is kept is no good: %s", bad)
+                log.warning("the stored certificate is invalid: %s", bad)
                 certificate = attrs.evolve(certificate, pair=None)
         waiting = [
             challenge for challenge in await self.store.challenges() if challenge.kind == "tls-alpn-01"
@@ -201,7 +201,7 @@ class AcmeCertificate:
             fault.pause_s = RESTS_S[min(self._failures, len(RESTS_S) - 1)]
             self._failures += 1
             self._state.fault = str(fault)
-            log.warning("no new certificate: %s; the next try is in %g s", fault, fault.pause_s)
+            log.warning("no new certificate: %s; next attempt in %g s", fault, fault.pause_s)
             raise
         self._failures, self._refusals, self._state.fault = 0, 0, None
         return min(max(await self._until_renewal(certificate), SOONEST_S), RENEWAL_LOOK_S)

@@ -145,7 +145,7 @@ class DiskBudget:
             case "ok":
                 log.info(share)
             case "full":
-                log.warning("%s and nothing is left to drop: ingest is refused", share)
+                log.warning("%s and nothing is left to drop: refusing ingest", share)
             case _:
                 when = "no day by present growth" if tally.reached_on is None else str(tally.reached_on)
                 log.warning("%s, %.1f MiB a day; reached on %s", share, tally.bytes_a_day / 2**20, when)

@@ -90,7 +90,7 @@ class Drainer:
                 except SinkLost as lost:
                     # Without `done` the batches go back, to come again in smaller groups: one of them may be
                     # to blame.
-                    log.warning("%d batches are tried again: %s", len(lease.batches), lost)
+                    log.warning("retrying %d batches: %s", len(lease.batches), lost)
                 else:
                     lease.done()
 
@@ -157,7 +157,7 @@ class Drainer:
         await self._through_outages(lambda: self._graveyard.bury(letters))
         buried = sum(letter.spans for letter in letters)
         self._tally.dead_lettered += buried
-        log.error("dead-lettered %d spans; `trace-svc dead-letters list` says why", buried)
+        log.error("dead-lettered %d spans; see `trace-svc dead-letters list`", buried)
 
     async def _write_alone(self, batch: Batch) -> Written:
         for _ in range(MAX_TRIES - 1):
@@ -170,7 +170,7 @@ class Drainer:
         try:
             return self._split(batch)
         except Exception as error:
-            log.error("a batch of %d spans cannot be taken apart: %s", batch.spans, _loggable(error))
+            log.error("a batch of %d spans cannot be split: %s", batch.spans, _loggable(error))
             return [batch]
 
     async def _through_outages(self, attempt: Callable[[], Awaitable[T]]) -> T:

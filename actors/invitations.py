@@ -65,4 +65,4 @@ class InvitationMailer:
             self.tally.mailed += 1
         else:
             self.tally.failed += 1
-            log.warning("the link of an invitation was not mailed: %s", undelivered.why)
+            log.warning("an invitation was not mailed: %s", undelivered.why)

@@ -216,7 +216,7 @@ class Launcher:
         self._state.failures += 1
         self._state.last_error = course.why
         if self._state.failures >= BREAKER_FAILURES and self._state.open_until_s is None:
-            log.warning("the runner is left alone for %g s: %s", BREAKER_S, course.why)
+            log.warning("not asking the runner for %g s: %s", BREAKER_S, course.why)
             self._state.open_until_s = trio.current_time() + BREAKER_S
 
     async def _hold(self, lease: RunLease) -> None:
@@ -232,7 +232,7 @@ class Launcher:
                 nursery.cancel_scope.cancel()
         except* Outage:
             # Its lease runs out, and whoever comes next goes on with it.
-            log.warning("run %s is let go of: the store is away", lease.run_id)
+            log.warning("releasing run %s: the database is away", lease.run_id)
         finally:
             self._state.in_hand -= 1
             self._wake()

@@ -155,7 +155,7 @@ async def keep(
                 vitals.state, vitals.rests_s = "failed", rest_s
                 started.whatever_happened()
                 log.exception(
-                    "%s failed (%d times so far); next try in %g s", vitals.name, vitals.crashes, rest_s
+                    "%s failed (%d times so far); next attempt in %g s", vitals.name, vitals.crashes, rest_s
                 )
                 await trio.sleep(rest_s)
                 continue

@@ -121,7 +121,7 @@ class Tee:
                 await self._empty.wait()
         spans_left = self.tally.waiting_spans
         if spans_left:
-            log.warning("stopped with %d spans not forwarded to the tee's endpoint", spans_left)
+            log.warning("stopped with %d spans not forwarded to SVC_TEE_ENDPOINT", spans_left)
 
 
 class TeeForwarder:
@@ -183,4 +183,4 @@ class TeeForwarder:
         now_s = self._clock()
         if self._said_s is None or now_s - self._said_s >= LINE_S:
             self._said_s = now_s
-            log.warning("the tee's endpoint does not take what it is sent: %s", reason)
+            log.warning("SVC_TEE_ENDPOINT does not accept spans: %s", reason)

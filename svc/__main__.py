@@ -101,7 +101,7 @@ async def _awaited(command: Command, arguments: argparse.Namespace, settings: Se
 
         elsewhere = other_folder(settings)
         if elsewhere is not None:
-            print(f"note: {elsewhere}, which is what this command works on", file=sys.stderr)
+            print(f"note: {elsewhere}, and this command uses that", file=sys.stderr)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_interrupted)
         code = await command.entry().run(arguments, settings)

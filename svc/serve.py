@@ -248,9 +248,9 @@ async def _make_way(stop: trio.Event, successor: Successor) -> None:
     fault = await rehearse(own_command())
     successor.rehearsing = False
     if fault is not None:
-        log.error("the next process would not start, so this one stays: %s", fault)
+        log.error("the next process would not start, so this one keeps running: %s", fault)
     elif not stop.is_set():
-        log.info("stopping in favour of the next process")
+        log.info("handing over to the next process")
         successor.awaited = True
         stop.set()
 
@@ -267,9 +267,9 @@ async def _read_anew(service: Service) -> None:
             try:
                 await service.shared_prices.read_anew(path)
             except BadPrices as bad:
-                log.warning("%s; the old prices stay", bad)
+                log.warning("%s; keeping the old prices", bad)
             except Outage as outage:
-                log.warning("the new prices are in force here, but other copies do not know: %s", outage)
+                log.warning("the new prices are in use here, but other copies were not notified: %s", outage)
             else:
                 log.info("prices are now %s", service.prices.version)
 
@@ -316,7 +316,7 @@ async def _leave_listeners(service: Service, http: HttpConfig, timeout_s: float)
 
 async def _close_http(service: Service, timeout_s: float) -> None:
     if not await service.door.close(timeout_s):
-        log.warning("%d requests were still inside when the time to stop was over", service.door.in_flight)
+        log.warning("%d requests were still open when the drain deadline passed", service.door.in_flight)
 
 
 async def _owner_url(service: Service, url: str) -> str | None:

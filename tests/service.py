@@ -338,7 +338,8 @@ def _greeting(
             if match := re.match(r"first start: .* are in (\S+);", line):
                 return url, _kept_keys(Path(match[1]).parent)
             # A later start says no more than this.
-            last = line.startswith("gRPC door" if grpc else "trace-svc is ready")
+            # Earlier releases spoke of a door.
+            last = line.startswith(("gRPC is ready", "gRPC door") if grpc else "trace-svc is ready")
             if last and (upgrades or not _first_start(log)):
                 break
     finally:
@@ -348,7 +349,8 @@ def _greeting(
 
 
 def _first_start(log: Path) -> bool:
-    return "schema brought to step" in log.read_text()
+    # Earlier releases brought it to a step.
+    return re.search("migrated the schema to step|schema brought to step", log.read_text()) is not None
 
 
 def stop_postgres(data_dir: Path) -> None:

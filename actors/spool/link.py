@@ -59,5 +59,5 @@ class BrokerLink:
             self._spool.buried(entry)
             self._tally.dead_lettered += entry.spans
             log.error(
-                "dead-lettered a message of %d bytes that is no batch: %s", len(entry.data), entry.damage
+                "dead-lettered a message of %d bytes that is not a batch: %s", len(entry.data), entry.damage
             )

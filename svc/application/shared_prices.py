@@ -47,7 +47,7 @@ class SharedPrices:
         try:
             own = parse_prices(Path(latest.path), latest.text)
         except BadPrices as bad:
-            log.warning("prices of another copy cannot be read here: %s; the old prices stay", bad)
+            log.warning("prices of another copy cannot be read here: %s; keeping the old prices", bad)
         else:
             self.adopt(own)
-            log.info("prices are now %s, as another copy has read them", own.version)
+            log.info("prices are now %s, read by another copy", own.version)

@@ -26,7 +26,7 @@ from svc.store.postgres.database import Database
 from svc.wiring.open_store import open_store
 
 _OPERATOR: Final = Author("person", OPERATOR)
-_REFUSED: Final = {"CLOSED": "it is closed already", "OVERRULED": "a person has decided of it"}
+_REFUSED: Final = {"CLOSED": "it is already closed", "OVERRULED": "somebody has already decided about it"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -35,15 +35,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     listing = verbs.add_parser("list", help="runs, newest first")
     listing.add_argument("--kind", choices=RUN_KINDS, help="only of this kind")
     listing.add_argument("--state", choices=get_args(RunState), help="only in this state")
-    listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
-    showing = verbs.add_parser("show", help="one run with what happened in it")
-    cancelling = verbs.add_parser("cancel", help="have a run end")
+    listing.add_argument("--limit", type=int, default=50, help="how many at most (default: %(default)s)")
+    showing = verbs.add_parser("show", help="one run and what happened in it")
+    cancelling = verbs.add_parser("cancel", help="end a run")
     for verb in (showing, cancelling):
         verb.add_argument("run", help="the id that `agent-runs list` shows")
-    triaging = verbs.add_parser("triage", help="have an agent judge a finding")
+    triaging = verbs.add_parser("triage", help="let an agent judge a finding")
     triaging.add_argument("subject", metavar="finding", help="the id that `findings list` shows")
-    looking = verbs.add_parser("rca", help="have an agent look for the cause of a case")
-    looking.add_argument("subject", metavar="case", help="its reference, C-12, or its id")
+    looking = verbs.add_parser("rca", help="let an agent look for the cause of a case")
+    looking.add_argument("subject", metavar="case", help="its reference, such as C-12, or its id")
     for verb in (listing, showing, cancelling, triaging, looking):
         name_project(verb)
         offer_json(verb)
@@ -140,7 +140,7 @@ def _print_one(run_fields: dict[str, Any]) -> None:
             ("id", run_fields["id"]),
             ("kind", f"{run_fields['kind']} of {run_fields['subject_id']}"),
             ("state", _state(run_fields) + (", to be cancelled" if run_fields["cancelling"] else "")),
-            ("asked for", f"{minute(run_fields['requested_at'])} by {run_fields['requested_by']}"),
+            ("requested", f"{minute(run_fields['requested_at'])} by {run_fields['requested_by']}"),
             ("model", run_fields["model"] or "-"),
             ("used", f"{run_fields['spent'].get('turns', 0)} turns, {_usd(run_fields)} USD"),
             ("came to", run_fields["outcome"] or run_fields["failure"] or "-"),

@@ -64,8 +64,8 @@ from svc.store.reads.alerts.alert_figures import check_question
 from svc.wiring.open_store import open_store
 
 _UNCHANGED: Final = {
-    "taken": "another one has this name",
-    "too many": "the project has as many as it may",
+    "taken": "the name is already taken",
+    "too many": "the project has reached its limit",
     "no such channel": "there is no such channel",
 }
 
@@ -73,21 +73,21 @@ _UNCHANGED: Final = {
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
     verbs = parser.add_subparsers(dest="verb", metavar="verb")
-    listing = verbs.add_parser("list", help="rules, what they wait for and whom they tell")
-    channels = verbs.add_parser("channels", help="channels, where they lead and how they do")
+    listing = verbs.add_parser("list", help="list rules: what they watch and who is notified")
+    channels = verbs.add_parser("channels", help="list channels: where they lead and whether they work")
     adding = verbs.add_parser("add-channel", help="add a channel")
     adding.add_argument("name")
     adding.add_argument("--kind", choices=CHANNEL_KINDS, required=True)
-    adding.add_argument("--url", help="address of a webhook or of a topic of ntfy, region of PagerDuty")
-    adding.add_argument("--to", nargs="+", metavar="ADDRESS", help="mail addresses")
+    adding.add_argument("--url", help="URL of a webhook or ntfy topic, or the PagerDuty region")
+    adding.add_argument("--to", nargs="+", metavar="ADDRESS", help="e-mail addresses")
     adding.add_argument(
         "--secret-file",
         metavar="FILE",
-        help="file of its secret, - for standard input; a webhook without one is given one, printed once",
+        help="file with its secret, - for standard input; a webhook without one gets a new one, printed once",
     )
     rule = verbs.add_parser("add", help="add a rule")
     rule.add_argument("name")
-    rule.add_argument("--channel", action="append", default=[], help="name of a channel; several times")
+    rule.add_argument("--channel", action="append", default=[], help="name of a channel; can be repeated")
     backtest = verbs.add_parser("backtest", help="how often a rule would have fired in the last 28 days")
     for verb in (rule, backtest):
         verb.add_argument("--kind", choices=RULE_KINDS, required=True)
@@ -96,7 +96,7 @@ def add(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="as least_severity=high, figure=p95_ms, filters.name=lookup; several times",
+            help="such as least_severity=high, figure=p95_ms or filters.name=lookup; can be repeated",
         )
     _add_acts(verbs)
     for verb in verbs.choices.values():
@@ -107,22 +107,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_acts(verbs: Any) -> None:
-    test = verbs.add_parser("test", help="send a test message over a channel, now")
+    test = verbs.add_parser("test", help="send a test message to a channel now")
     test.add_argument("channel", help="its name")
-    remove = verbs.add_parser("remove", help="remove a rule with what it has not told yet")
+    remove = verbs.add_parser("remove", help="remove a rule and its pending messages")
     remove.add_argument("rule", help="its name")
-    without = verbs.add_parser("remove-channel", help="remove a channel with what waits for it")
+    without = verbs.add_parser("remove-channel", help="remove a channel and its pending messages")
     without.add_argument("channel", help="its name")
-    mute = verbs.add_parser("mute", help="have a rule keep still for some hours")
+    mute = verbs.add_parser("mute", help="mute a rule for some hours")
     mute.add_argument("rule", help="its name")
-    mute.add_argument("--hours", type=float, default=24.0, help="how long (default: %(default)g)")
-    unmute = verbs.add_parser("unmute", help="have a rule speak again")
+    mute.add_argument("--hours", type=float, default=24.0, help="for how many hours (default: %(default)g)")
+    unmute = verbs.add_parser("unmute", help="unmute a rule")
     unmute.add_argument("rule", help="its name")
-    deliveries = verbs.add_parser("deliveries", help="messages and what became of them, newest first")
+    deliveries = verbs.add_parser("deliveries", help="list messages and their state, newest first")
     deliveries.add_argument("--state", choices=("queued", "sent", "dead"), help="only in this state")
-    deliveries.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
-    replay = verbs.add_parser("replay", help="send messages once more, under the id that they had")
-    replay.add_argument("delivery", help="the id that `alerts deliveries` shows, or `dead` for all of those")
+    deliveries.add_argument("--limit", type=int, default=50, help="how many at most (default: %(default)s)")
+    replay = verbs.add_parser("replay", help="send messages again, with the same ids")
+    replay.add_argument("delivery", help="an id from `alerts deliveries`, or `dead` for all dead ones")
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -184,7 +184,7 @@ class _Verbs:
         ids_by_name = {channel.name: channel.id for channel in await self.channel_store.list(self.project.id)}
         missing = next((name for name in self.arguments.channel if name not in ids_by_name), None)
         if missing is not None:
-            raise OperatorError(f"there is no channel {missing!r}; `trace-svc alerts channels` lists them")
+            raise OperatorError(f"there is no channel {missing!r}; see `trace-svc alerts channels`")
         kind = self.arguments.kind
         rule = AlertRule(
             self.project.id,
@@ -210,7 +210,7 @@ class _Verbs:
         pairs = [text.partition("=") for text in self.arguments.param]
         bad = next((name for name, equals, _ in pairs if not equals), None)
         if bad is not None:
-            raise OperatorError(f"--param {bad} is no NAME=VALUE")
+            raise OperatorError(f"--param {bad} is not NAME=VALUE")
         try:
             params = typed_params(self.arguments.kind, {name: value for name, _, value in pairs})
             if isinstance(params, MetricParams):
@@ -230,8 +230,8 @@ class _Verbs:
         await self.channel_store.tested(channel, OPERATOR)
         outcome = await dispatcher.try_channel(channel, message, delivery_id)
         if isinstance(outcome, Undelivered):
-            raise OperatorError(f"the test message was not taken: {outcome.why}")
-        print("taken" if outcome is None else f"taken (status {outcome})")
+            raise OperatorError(f"the test message was not accepted: {outcome.why}")
+        print("accepted" if outcome is None else f"accepted (status {outcome})")
 
     async def _channel(self) -> AlertChannel:
         for channel in await self.channel_store.list(self.project.id):
@@ -281,7 +281,7 @@ class _Verbs:
             replay_count += answer == "queued"
             if answer != "queued" and len(ids) == 1:
                 raise OperatorError(_REPLAYED[answer])
-        print(f"{replay_count} {'message is' if replay_count == 1 else 'messages are'} sent once more")
+        print(f"{replay_count} {'message is' if replay_count == 1 else 'messages are'} sent again")
 
     async def _dead(self) -> Sequence[UUID]:
         dead_ids: list[UUID] = []
@@ -298,8 +298,8 @@ class _Verbs:
 
 _REPLAYED: Final = {
     "missing": "no such alert delivery",
-    "waits": "the message waits to be sent already",
-    "no channel": "its channel is gone, or off because its receiver said that it is gone",
+    "waits": "the message is already waiting to be sent",
+    "no channel": "its channel was removed, or turned off because the receiver answered that it is gone",
 }
 
 
@@ -330,5 +330,5 @@ def _read_secret(name: str | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorError(f"{name} cannot be read: {type(error).__name__}") from None
     if not text.strip():
-        raise OperatorError("the secret is blank")
+        raise OperatorError("the secret is empty")
     return text.strip()

@@ -43,7 +43,7 @@ def print_rules(rules: Sequence[AlertRule], names: Mapping[UUID, str], *, as_jso
         )
     print_columns(rows)
     if not entries:
-        print("nobody is told anything yet: `trace-svc alerts add-channel`, then `trace-svc alerts add`")
+        print("no rules yet: start with `trace-svc alerts add-channel`, then `trace-svc alerts add`")
 
 
 def print_channels(channels: Sequence[AlertChannel], *, as_json: bool) -> None:
@@ -101,7 +101,7 @@ def print_fired(firings: WouldHaveFired, *, as_json: bool) -> None:
         )
         return
     if not firings.judged:
-        print(printable(f"not known: {firings.note}"))
+        print(printable(f"unknown: {firings.note}"))
         return
     times = "time" if firings.fired == 1 else "times"
     print(f"would have fired {firings.fired} {times} since {minute(timestamp(firings.since))} UTC")

@@ -68,17 +68,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     verbs = parser.add_subparsers(dest="verb", metavar="verb", required=True)
     for word, sentence, offers in (
-        ("count", "how many, or how much", (_offer_measure, _offer_rows, _offer_range)),
-        ("series", "the same bucket by bucket", (_offer_buckets, _offer_measure, _offer_rows, _offer_range)),
+        ("count", "count or sum up", (_offer_measure, _offer_rows, _offer_range)),
+        ("series", "the same over time", (_offer_buckets, _offer_measure, _offer_rows, _offer_range)),
         (
             "facets",
-            "by the values of a field, the largest first",
+            "the same for each value of a field, largest first",
             (_offer_values, _offer_measure, _offer_rows, _offer_range),
         ),
-        ("search", "rows that hold a text, newest first", (_offer_text, _offer_rows, _offer_range)),
-        ("traces", "traces, the newest or the largest first", (_offer_traces, _offer_range)),
-        ("compare", "what differs between two populations of traces", (_offer_sides, _offer_range)),
-        ("fields", "what can be asked of each dataset", ()),
+        ("search", "rows that contain a text, newest first", (_offer_text, _offer_rows, _offer_range)),
+        ("traces", "traces, newest or largest first", (_offer_traces, _offer_range)),
+        ("compare", "what differs between two groups of traces", (_offer_sides, _offer_range)),
+        ("fields", "the fields and measures of each dataset", ()),
     ):
         verb = verbs.add_parser(word, help=sentence)
         for offer in (*offers, name_project, offer_json):
@@ -87,34 +87,34 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _offer_buckets(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("interval", choices=INTERVALS, help="the size of a bucket: %(choices)s")
-    verb.add_argument("--group-by", metavar="FIELD", help="a column for each of its largest values")
+    verb.add_argument("--group-by", metavar="FIELD", help="one column for each of its largest values")
     verb.add_argument(
-        "--top", type=int, default=SERIES_DEFAULT, help="how many of them (default: %(default)s)"
+        "--top", type=int, default=SERIES_DEFAULT, help="how many columns (default: %(default)s)"
     )
 
 
 def _offer_values(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("field", help="the field; `ask fields` lists them")
     verb.add_argument("--top", type=int, default=TOP_N_DEFAULT, help="how many (default: %(default)s)")
-    verb.add_argument("--ascending", action="store_true", help="the smallest first")
+    verb.add_argument("--ascending", action="store_true", help="smallest first")
 
 
 def _offer_text(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("text", nargs="?", help="what they hold; all rows without it")
+    verb.add_argument("text", nargs="?", help="text to search for; without it, all rows")
     verb.add_argument(
         "--limit", type=int, default=SEARCH_LIMIT_DEFAULT, help="how many (default: %(default)s)"
     )
-    verb.add_argument("--cursor", help="go on after a page; `--json` shows its next_cursor")
+    verb.add_argument("--cursor", help="continue after a page: the next_cursor that `--json` shows")
 
 
 def _offer_traces(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("text", nargs="?", help="what they hold; all traces without it")
-    verb.add_argument("--failed", action="store_true", help="only those with a span that failed")
+    verb.add_argument("text", nargs="?", help="text to search for; without it, all traces")
+    verb.add_argument("--failed", action="store_true", help="only traces with a failed span")
     verb.add_argument(
         "--sort",
         choices=("started_at", *get_args(TraceRank)),
         default="started_at",
-        help="%(choices)s; a range is needed for all but the first",
+        help="%(choices)s; all but the first need a range",
     )
     verb.add_argument("--limit", type=int, default=TRACES, help="how many (default: %(default)s)")
 
@@ -126,25 +126,30 @@ def _offer_sides(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="the traces to look at have a span with all these values; --where says which they are compared"
-        " with (default: all others)",
+        help="look at traces with a span that has all these values; --where selects those to compare them "
+        "with (default: all others)",
     )
-    verb.add_argument("--since", metavar="TIME", help="compare what began since then with what began before")
+    verb.add_argument(
+        "--since", metavar="TIME", help="compare traces that started since then with earlier ones"
+    )
 
 
 def _offer_measure(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--measure", choices=MEASURES, help="what to work out beside the count")
+    verb.add_argument("--measure", choices=MEASURES, help="what to compute besides the count")
 
 
 def _offer_rows(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "--dataset", choices=DATASETS, default=SPANS.name, help="of which rows (default: %(default)s)"
+        "--dataset",
+        choices=DATASETS,
+        default=SPANS.name,
+        help="which rows to ask about (default: %(default)s)",
     )
     verb.add_argument(
         "--by",
         choices=("start", "arrival"),
-        help="which time the range is on: when things happened or when they arrived (default: start,"
-        " where rows know it)",
+        help="whether the range is about when things happened or when they arrived (default: start, if the"
+        " rows have it)",
     )
 
 
@@ -154,9 +159,9 @@ def _offer_range(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="only rows with this value, `FIELD=` only those without one; may be given more than once",
+        help="only rows with this value, or with `FIELD=`, without any; can be repeated",
     )
-    verb.add_argument("--last", metavar="SPAN", help="the time up to now: 30m, 24h, 7d or 4w")
+    verb.add_argument("--last", metavar="SPAN", help="a time until now: 30m, 24h, 7d or 4w")
     verb.add_argument("--from", dest="low", metavar="TIME", help="ISO 8601, inclusive")
     verb.add_argument("--to", dest="high", metavar="TIME", help="ISO 8601, exclusive")
 
@@ -230,8 +235,8 @@ async def _compare(database: Database, project_id: int, arguments: argparse.Name
     low, high = _range(arguments)
     if arguments.since is None and not arguments.other:
         raise OperatorError(
-            "say which traces to look at: --with status=error for those in which something failed,"
-            " --since 2026-11-21T09:30:00Z for what changed then"
+            "which traces? --with status=error selects those in which something failed, --since "
+            "2026-11-21T09:30:00Z shows what changed then"
         )
     if arguments.since is None:
         sides = (_side(low, high, arguments.where), _side(low, high, arguments.other))
@@ -270,7 +275,7 @@ def _question(project_id: int, arguments: argparse.Namespace) -> Question:
     dataset = DATASETS[arguments.dataset]
     by = EVENT_TIME if dataset.has_event_time and arguments.by != "arrival" else None
     if arguments.by == "start" and not dataset.has_event_time:
-        raise OperatorError(f"{dataset.name} knows one time, {dataset.time_column}: leave --by away")
+        raise OperatorError(f"{dataset.name} has only one time, {dataset.time_column}: leave out --by")
     low, high = _range(arguments)
     if arguments.verb == "series":
         # A series has two ends.
@@ -294,10 +299,10 @@ def _range(arguments: argparse.Namespace) -> tuple[datetime | None, datetime | N
             None if high is None else instant(high, "to"),
         )
     if arguments.low is not None or arguments.high is not None:
-        raise OperatorError("--last is a range by itself: leave --from and --to away")
+        raise OperatorError("--last is a range of its own: leave out --from and --to")
     found = _SPAN_OF_TIME.fullmatch(arguments.last)
     if found is None:
-        raise OperatorError("--last is a number with m, h, d or w: 30m, 24h, 7d, 4w")
+        raise OperatorError("--last takes a number with m, h, d or w, such as 30m, 24h, 7d or 4w")
     return now() - timedelta(**{_UNITS[found[2]]: int(found[1])}), None
 
 

@@ -113,7 +113,7 @@ def _print_rows(answer: Answer) -> None:
         ]
     )
     if answer["next_cursor"]:
-        print("There are more; --cursor goes on, and --json shows where.")
+        print("There are more: continue with --cursor (--json shows the value).")
 
 
 #: What is shown of a row on a line; `--json` prints all of it.
@@ -158,7 +158,7 @@ def _print_comparison(answer: Answer) -> None:
     )
     print()
     if not answer["moved"]:
-        print("No value differs beyond chance.")
+        print("No difference that chance could not explain.")
         return
     rows = [("MOVED MOST", "VALUE", "BASELINE", "COMPARISON", "ODDS", "CHANCE ALONE")]
     for moved in answer["moved"]:

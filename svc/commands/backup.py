@@ -40,19 +40,25 @@ def add(parser: argparse.ArgumentParser) -> None:
         "       trace-svc backup prune DIR --keep N"
     )
     parser.description = (
-        "Backs up the database, the batches of disk mode and, under SVC_BACKUP_PASSPHRASE, the secrets,\n"
-        "beside the running service. What has not changed since the backup before keeps its file. `verify`\n"
-        "compares digests, restores on a scratch server and asks it; `prune` leaves the newest N backups.\n"
-        "--physical copies the files of a large embedded database, then what has changed in them:\n"
-        "quicker to restore, and for the same PostgreSQL on the same kind of machine only."
+        "Backs up the database, the batches of disk mode and, with SVC_BACKUP_PASSPHRASE, the "
+        "secrets, while\n"
+        "the service is running. Files that have not changed since the last backup are reused. "
+        "`verify` compares\n"
+        "checksums, restores to a scratch server and queries it. `prune` keeps the newest N backups.\n"
+        "--physical copies the files of a large embedded database, and later only what changed in them:\n"
+        "faster to restore, but only with the same PostgreSQL on the same kind of machine."
     )
     parser.add_argument("words", nargs="+", metavar="[verify|list|prune] DIR", help="the folder of backups")
-    parser.add_argument("--full", action="store_true", help="copy what has not changed, too")
+    parser.add_argument("--full", action="store_true", help="also copy what has not changed")
     parser.add_argument("--physical", action="store_true", help="copy the embedded database file by file")
-    parser.add_argument("--keep", type=int, metavar="N", help="prune: how many backups stay")
-    parser.add_argument("--at", metavar="STAMP", help="verify: this backup of the list, not the newest")
-    parser.add_argument("--digests", action="store_true", help="verify: digests only, no trial restore")
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="verify: where the trial restore may lie")
+    parser.add_argument("--keep", type=int, metavar="N", help="prune: how many backups to keep")
+    parser.add_argument(
+        "--at", metavar="STAMP", help="verify: this backup from the list (default: the newest)"
+    )
+    parser.add_argument(
+        "--digests", action="store_true", help="verify: compare checksums only, no trial restore"
+    )
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="verify: folder for the trial restore")
     offer_json(parser)
 
 
@@ -77,7 +83,7 @@ def _verb_and_folder(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
     if len(words) > 2 or (len(words) == 2 and words[0] not in VERBS):
         raise BackupRefused(f"expected [{'|'.join(VERBS)}] and one folder; see trace-svc backup --help")
     if len(words) == 1 and words[0] in VERBS:
-        raise BackupRefused(f"which folder? A folder of the name {words[0]} is written ./{words[0]}")
+        raise BackupRefused(f"which folder? For a folder named {words[0]}, write ./{words[0]}")
     return ("" if len(words) == 1 else words[0]), BackupFolder(Path(words[-1]).expanduser())
 
 
@@ -92,8 +98,8 @@ async def _take(folder: BackupFolder, settings: Settings, arguments: argparse.Na
             )
         else:
             raise BackupRefused(
-                "--physical copies the embedded database, and this one is served: leave it out, or use the"
-                " tools of that server (pg_basebackup, snapshots)"
+                "--physical copies the embedded database, and yours is a server of its own: leave it out, or "
+                "use the tools of that server (pg_basebackup, snapshots)"
             )
     if arguments.json:
         made = {
@@ -130,7 +136,7 @@ def summary(backup: TakenBackup) -> list[str]:
     if manifest.physical is not None:
         parts = len(manifest.physical.parts)
         extent = (
-            "a whole copy" if parts == 1 else f"what changed since the backup before, part {parts} of {parts}"
+            "a full copy" if parts == 1 else f"what changed since the last backup, part {parts} of {parts}"
         )
         lines = [f"backup {manifest.stamp}: {extent}, {total} together"]
     else:
@@ -146,13 +152,13 @@ def _notes(manifest: Manifest) -> list[str]:
     if manifest.spool is not None and manifest.spool.batches:
         lines.append(f"spool: {manifest.spool.batches} batches with {manifest.spool.spans} spans")
     if manifest.spool_mode == "memory":
-        lines.append("memory mode: what was accepted and not stored at the snapshot is not in it")
+        lines.append("memory mode: spans that were accepted but not yet stored are not in the backup")
     if manifest.spool_mode == "kafka":
-        lines.append("kafka mode: what waits in the topic is not in it; it stays with the brokers")
+        lines.append("kafka mode: what waits in the topic is not in the backup; it stays with the brokers")
     if manifest.secrets is None:
         lines.append(
-            "secrets: NOT in it, for SVC_BACKUP_PASSPHRASE is not set; without the sealing key nothing that"
-            " was sealed can be opened after a restore"
+            "secrets: NOT in the backup, because SVC_BACKUP_PASSPHRASE is not set; without the encryption"
+            " key, encrypted values cannot be read after a restore"
         )
     return lines
 
@@ -165,19 +171,19 @@ async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings:
         if arguments.json:
             print_json({"backup": manifest.stamp, "good": True, "tried_out": False, "files": files})
             return
-        print(f"backup {manifest.stamp}: {files} files are what was written; not tried out")
+        print(f"backup {manifest.stamp}: {files} files are unchanged; not restored")
         return
     async with asyncio_loop(AWAY):
         proof = await verify(folder, manifest, settings.backup_passphrase, arguments.scratch, teller)
     if arguments.json:
         print_json({"backup": manifest.stamp, "good": True, "tried_out": True} | attrs.asdict(proof))
         return
-    print(f"backup {manifest.stamp} is good: restored on a scratch server and asked")
+    print(f"backup {manifest.stamp} is good: restored on a scratch server and queried")
     rows, spans = count(proof.rows), count(proof.spans)
     print(f"{proof.files} files, {rows} rows, {spans} spans counted by rows and by cubes")
-    print(f"{proof.payloads} payloads and {proof.sealed} sealed values opened")
+    print(f"{proof.payloads} payloads and {proof.sealed} encrypted values read")
     if proof.sealed_unseen:
-        print("sealed values were not tried: they need SVC_BACKUP_PASSPHRASE and a backup made with it")
+        print("encrypted values were not checked: that needs SVC_BACKUP_PASSPHRASE and a backup made with it")
 
 
 def _list(folder: BackupFolder, *, as_json: bool) -> None:
@@ -209,9 +215,9 @@ def _rows(manifest: Manifest) -> str:
 
 def _prune(folder: BackupFolder, keep: int | None, *, as_json: bool) -> None:
     if keep is None or keep < 1:
-        raise BackupRefused("say how many backups stay: --keep N, at least 1")
+        raise BackupRefused("how many backups should stay? --keep N, at least 1")
     if folder.newest() is None:
-        raise BackupRefused(f"{folder.root} holds no backup")
+        raise BackupRefused(f"{folder.root} contains no backup")
     with folder.held():
         backup_count, files, freed = folder.prune(keep)
     if as_json:

@@ -45,16 +45,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     listing.add_argument("--detector", help="only of this detector")
     listing.add_argument("--call-site", help="only of this call site")
-    listing.add_argument("--limit", type=int, default=100, help="at most so many (default: %(default)s)")
-    showing = verbs.add_parser("show", help="one case with its findings and its trail")
-    resolving = verbs.add_parser("resolve", help="close a case, and say why")
-    muting = verbs.add_parser("mute", help="keep a case out of sight")
-    muting.add_argument("--days", type=float, help="for so many days (default: until somebody unmutes it)")
-    unmuting = verbs.add_parser("unmute", help="bring a muted case back into sight")
-    absorbing = verbs.add_parser("absorb", help="close a case because it tells the new normal")
-    rejecting = verbs.add_parser("reject", help="close a case because nothing is wrong, and say why")
+    listing.add_argument("--limit", type=int, default=100, help="how many at most (default: %(default)s)")
+    showing = verbs.add_parser("show", help="one case with its findings and history")
+    resolving = verbs.add_parser("resolve", help="resolve a case, with the reason")
+    muting = verbs.add_parser("mute", help="mute a case")
+    muting.add_argument("--days", type=float, help="for how many days (default: until somebody unmutes it)")
+    unmuting = verbs.add_parser("unmute", help="unmute a case")
+    absorbing = verbs.add_parser("absorb", help="close a case because this is the new normal")
+    rejecting = verbs.add_parser("reject", help="close a case because nothing is wrong, with the reason")
     for verb in (showing, resolving, muting, unmuting, absorbing, rejecting):
-        verb.add_argument("case", help="its reference, C-12, or its id")
+        verb.add_argument("case", help="its reference, such as C-12, or its id")
     for verb in (resolving, absorbing, rejecting):
         verb.add_argument("--reason", default="", help="why")
     for verb in (listing, showing, resolving, muting, unmuting, absorbing, rejecting):
@@ -138,7 +138,7 @@ def _print_list(page: dict[str, Any]) -> None:
         )
     print_columns(rows)
     if page["next_cursor"] is not None:
-        print("there are more; --limit shows them")
+        print("there are more: raise --limit to see them")
 
 
 def _print_one(case: dict[str, Any]) -> None:

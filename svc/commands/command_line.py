@@ -19,7 +19,9 @@ _MISSING: Final = (
     "the following arguments are required: verb",
 )
 EXIT_WRONG: Final = 2
-_TITLE: Final = "Takes traces of LLM applications over OTLP and answers questions about them."
+_TITLE: Final = (
+    "Collects traces of LLM applications over OTLP, answers questions about them and tells you what broke."
+)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -30,7 +32,7 @@ class CommandParser(argparse.ArgumentParser):
             return
         choices = [str(choice) for choice in action.choices]
         nearest = get_close_matches(str(value), choices, n=1)
-        text = f"is not known; did you mean {nearest[0]}?" if nearest else f"is none of {', '.join(choices)}"
+        text = f"is unknown; did you mean {nearest[0]}?" if nearest else f"is not one of {', '.join(choices)}"
         raise argparse.ArgumentError(action, f"{value!r} {text}")
 
     def error(self, message: str) -> NoReturn:
@@ -63,7 +65,7 @@ def grouped() -> str:
             for command in COMMANDS
             if command.group == group
         ]
-    return "\n".join([*lines, "", "`trace-svc COMMAND --help` explains one."]).lstrip()
+    return "\n".join([*lines, "", "Run `trace-svc COMMAND --help` for the options of a command."]).lstrip()
 
 
 def command_parser(words: Sequence[str]) -> CommandParser:

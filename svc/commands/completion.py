@@ -12,7 +12,7 @@ from svc.commands.completion_scripts import SHELLS
 from svc.config.table import Settings
 
 _HELP = """\
-Prints a script for your shell, which then completes commands, verbs, options and their values:
+Prints a script that completes commands, options and their values in your shell:
 
   bash   echo 'source <(trace-svc completion bash)' >> ~/.bashrc
   zsh    echo 'source <(trace-svc completion zsh)' >> ~/.zshrc        (after compinit)

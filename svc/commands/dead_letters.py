@@ -37,16 +37,16 @@ from svc.wiring.spools import bring_home
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    verbs.add_parser("list", help="list the letters, oldest first")
-    show = verbs.add_parser("show", help="print a letter whole, its spans as JSON")
+    verbs.add_parser("list", help="list dead letters, oldest first")
+    show = verbs.add_parser("show", help="show one dead letter with its spans as JSON")
     show.add_argument("id", type=int, help="the id that `dead-letters list` shows")
     for name, text in (
-        ("replay", "write letters again; stored ones go"),
-        ("drop", "delete letters for good"),
+        ("replay", "try to store dead letters again, and remove those that succeed"),
+        ("drop", "delete dead letters for good"),
     ):
         verb = verbs.add_parser(name, help=text)
         chosen = verb.add_mutually_exclusive_group(required=True)
-        chosen.add_argument("ids", type=int, nargs="*", default=[], metavar="id", help="ids of letters")
+        chosen.add_argument("ids", type=int, nargs="*", default=[], metavar="id", help="ids of dead letters")
         chosen.add_argument("--all", action="store_true", help="all of them")
 
 
@@ -56,7 +56,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         requests = DeadLetterRequests(store.database)
         buried = DeadLetterStore(store.database)
         if settings.spool_mode == "kafka" and (letter_count := await bring_home(settings, buried)):
-            print(f"brought {letter_count} letters home from the broker", file=sys.stderr)
+            print(f"fetched {letter_count} dead letters from the broker", file=sys.stderr)
         match arguments.verb:
             case "list":
                 await _list(requests)
@@ -70,7 +70,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 ids, dropped = _ids(arguments), 0
                 for location in await requests.scopes(ids, OPERATOR):
                     dropped += (await requests.discard(location, Chosen(ids))).letters
-                print(f"dropped {dropped} letters")
+                print(f"dropped {dropped} dead letters")
             case other:
                 raise AssertionError(other)
 
@@ -84,7 +84,7 @@ async def _list(requests: DeadLetterRequests) -> None:
     while page := await requests.everywhere(last_id, 100):
         for letter in page:
             if not letters:
-                print("ID  SPANS  BURIED                       PROJECT  REASON")
+                print("ID  SPANS  GAVE UP                      PROJECT  REASON")
             letters += 1
             last_id = letter.id
             columns = (letter.id, letter.spans, timestamp(letter.buried_at), letter.project_id, letter.reason)
@@ -96,16 +96,16 @@ async def _list(requests: DeadLetterRequests) -> None:
 async def _show(requests: DeadLetterRequests, letter_id: int) -> None:
     page = await requests.everywhere(letter_id - 1, 1)
     if not page or page[0].id != letter_id:
-        print(f"there is no letter {letter_id}")
+        print(f"there is no dead letter {letter_id}")
         return
     (letter,) = page
-    print(f"letter {letter.id}: {letter.spans} spans of project {letter.project_id}")
-    print(f"received {timestamp(letter.received_at)}, buried {timestamp(letter.buried_at)}")
+    print(f"dead letter {letter.id}: {letter.spans} spans of project {letter.project_id}")
+    print(f"received {timestamp(letter.received_at)}, given up {timestamp(letter.buried_at)}")
     print(f"reason: {letter.reason}")
     try:
         spans = list(walk(read_protobuf(letter.body)))
     except Unreadable as error:
-        print(f"{len(letter.body)} bytes that are no OTLP: {error}")
+        print(f"{len(letter.body)} bytes that are not OTLP: {error}")
         return
     for span in spans:
         fields = {
@@ -137,6 +137,6 @@ async def _replay(
         sum(outcome.stored for outcome in outcomes),
         sum(outcome.refused for outcome in outcomes),
     )
-    print(f"replayed {sum(outcome.letters for outcome in outcomes)} letters, {stored} spans stored anew")
+    print(f"replayed {sum(outcome.letters for outcome in outcomes)} dead letters, {stored} spans stored")
     if refused:
-        print(f"{refused} letters were refused once more; `dead-letters list` says why")
+        print(f"{refused} dead letters were refused again; `dead-letters list` shows why")

@@ -231,9 +231,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--weeks",
         type=int,
         choices=range(1, WEEKS + 1),
-        help="send so many weeks of a small application's traces up to last midnight, with planted faults",
+        help="send this many weeks of traces of a small application, up to last midnight, with faults to "
+        "find",
     )
-    parser.add_argument("--remove", action="store_true", help="take away what the demo sent; send nothing")
+    parser.add_argument("--remove", action="store_true", help="remove what the demo sent, and send nothing")
     name_project(parser)
 
 
@@ -242,7 +243,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     base = arguments.url or own_url(settings)
     elsewhere = None if arguments.url else other_folder(settings)
     if elsewhere is not None:
-        raise OperatorError(f"{elsewhere}. Give this command the same SVC_DATA_DIR")
+        raise OperatorError(f"{elsewhere}. Run this command with the same SVC_DATA_DIR")
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         if arguments.remove:
@@ -277,7 +278,7 @@ async def _send_and_ask(client: httpx2.AsyncClient, write: str, query: str) -> N
             headers={"Authorization": f"Bearer {write}", "Content-Type": "application/x-protobuf"},
         )
         if response.status_code != 200:
-            raise _unaccepted("OTLP door", response)
+            raise _unaccepted("OTLP endpoint", response)
         span_count += len(spans)
     print(f"sent {TRACES} traces with {span_count} spans to {client.base_url}")
     with trio.fail_after(ARRIVAL_TIMEOUT_S):
@@ -292,9 +293,9 @@ def _unaccepted(door: str, response: httpx2.Response) -> Exception:
     """What a refused request of the demo means. A key that was just made is known to its own database."""
     if response.status_code == 401:
         return OperatorError(
-            f"the service at {response.url.scheme}://{response.url.netloc.decode()} does not know a key that"
-            " was just made here: it runs on another data folder or database. Give this command the settings"
-            " of that service"
+            f"the service at {response.url.scheme}://{response.url.netloc.decode()} rejects a key that this"
+            " command just created: it uses another data folder or database. Run this command with the"
+            " settings of that service"
         )
     return Outage(f"the {door} answered {response.status_code}: {response.text[:200]}")
 
@@ -352,7 +353,7 @@ async def _post_patiently(client: httpx2.AsyncClient, write: str, body: bytes) -
         if response.status_code == 200:
             return
         if response.status_code != 503:
-            raise _unaccepted("OTLP door", response)
+            raise _unaccepted("OTLP endpoint", response)
         await trio.sleep(float(response.headers.get("Retry-After", "1")))
 
 

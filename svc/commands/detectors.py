@@ -34,10 +34,10 @@ BACKTEST_TIME_S = 300.0
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
     verbs = parser.add_subparsers(dest="verb", metavar="verb")
-    listing = verbs.add_parser("list", help="which detectors there are, and what their buckets say")
-    backtest = verbs.add_parser("backtest", help="what they would have raised over the tallies that are kept")
-    backtest.add_argument("--days", type=int, default=28, help="how many days back (default: %(default)s)")
-    backtest.add_argument("--detector", help="only this one (default: every one that judges rates or sizes)")
+    listing = verbs.add_parser("list", help="list the detectors and the state of their data")
+    backtest = verbs.add_parser("backtest", help="show what would have been reported in the past")
+    backtest.add_argument("--days", type=int, default=28, help="over how many days (default: %(default)s)")
+    backtest.add_argument("--detector", help="only this one (default: all that watch rates or sizes)")
     for verb in (listing, backtest):
         name_project(verb)
         offer_json(verb)
@@ -48,7 +48,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `OperatorError` for a detector or a project that cannot be."""
     if arguments.verb == "backtest":
         if not 1 <= arguments.days <= 35:
-            raise OperatorError("--days must be from 1 to 35: tallies of five minutes are kept no longer")
+            raise OperatorError("--days must be from 1 to 35: detailed counts are not kept any longer")
         chosen = _judging(arguments.detector, settings)
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
@@ -147,7 +147,7 @@ def _print_backtests(tests: list[dict[str, Any]], days: int) -> None:
     for test in tests:
         left_out = f", {test['left_out']} left out" if test["left_out"] else ""
         print(
-            f"{test['id']}: {len(test['alarms'])} alarms in {days} days over {test['buckets']} buckets"
+            f"{test['id']}: {len(test['alarms'])} alarms in {days} days over {test['buckets']} series"
             f"{left_out}; chance alone raises {count(test['implied_false_alarm_rate'])} a month"
         )
         if test["alarms"]:

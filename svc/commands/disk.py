@@ -20,8 +20,9 @@ from svc.wiring.open_store import open_store
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Bytes of the database, its log and the spool, by table and by day; growth a day; with\n"
-        "SVC_DISK_BUDGET_BYTES the day on which it is reached and what would be dropped first."
+        "Shows how much disk the database, its log and the spool use, by table and by day, and how "
+        "fast that\n"
+        "grows. With SVC_DISK_BUDGET_BYTES: when the budget is reached, and what would be deleted first."
     )
     offer_json(parser)
 
@@ -39,7 +40,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if budget:
         print(f"budget {size(budget)}: {percent(use.total / budget)} used ({level_of(use.total, budget)})")
     else:
-        print("no budget: SVC_DISK_BUDGET_BYTES is 0")
+        print("no budget (SVC_DISK_BUDGET_BYTES is 0)")
     print(_growth(disk_forecast, budget))
     first = next(iter(drop_steps(use.days, now().date())), None)
     if budget and first is not None:

@@ -56,12 +56,13 @@ TIMEOUT_S = 5.0
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "What is configured, what is reachable and what is wrong. With --project instead:\n"
-        "who sends spans into it, what is understood of them, and what to change.\n\n"
-        "Exit status: 0 when all is well, warnings included; 1 when a line says FAIL."
+        "Checks the configuration and everything the service depends on. With --project: shows who sends\n"
+        "spans to the project, how well they are understood, and what to change.\n"
+        "\n"
+        "Exit status: 0 if all is well, warnings included; 1 if any line says FAIL."
     )
     parser.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")
-    parser.add_argument("--project", help="say what this project's exporters send")
+    parser.add_argument("--project", help="check what the exporters of this project send")
     parser.add_argument(
         "--days",
         type=int,
@@ -70,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="over the last N days (default: 7)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: a list of what was looked at")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -130,7 +131,7 @@ def _settings(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
         with suppress(PermissionError):
             if not path.exists():
                 absent.add(name)
-            where = f"will be made in {path} at the first start" if name in absent else f"kept in {path}"
+            where = f"will be created in {path} at the first start" if name in absent else f"in {path}"
             yield Finding("ok", "secrets", f"{name} {where}")
     for warning in boot_warnings(settings, env):
         if warning.partition(" ")[0] not in absent:
@@ -157,21 +158,21 @@ def _folder(settings: Settings) -> Iterator[Finding]:
     if fault is not None:
         yield Finding("FAIL", "data", fault.text("SVC_DATA_DIR"))
     elif not folder.exists():
-        yield Finding("ok", "data", f"{folder} will be made at the first start")
+        yield Finding("ok", "data", f"{folder} will be created at the first start")
     else:
         yield Finding("ok", "data", f"{folder} exists")
 
 
 def _embedded(settings: Settings) -> list[Finding]:
-    findings = [Finding("ok", "database", "embedded PostgreSQL, started and watched by the service")]
+    findings = [Finding("ok", "database", "embedded PostgreSQL, run by the service")]
     home = settings.data_dir / "postgres"
     try:
         old = older_data(home)
     except EmbeddedServerError as newer:
         return [*findings, Finding("FAIL", "database", str(newer))]
     if old is not None:
-        text = f"{old} is of PostgreSQL {old.parent.name}: the next start takes it over to {MAJOR}"
-        findings.append(Finding("warn", "database", f"{text}, and keeps what was before"))
+        text = f"{old} is of PostgreSQL {old.parent.name}: the next start upgrades it to {MAJOR}"
+        findings.append(Finding("warn", "database", f"{text}, and keeps a copy"))
     majors = majors_in(home)
     if MAJOR in majors:
         older_homes = [home / major for major in majors if int(major) < int(MAJOR)]
@@ -204,9 +205,12 @@ async def _database(settings: Settings) -> list[Finding]:
             clients = await _clients(store.database, schema)
         except Outage as outage:
             return [Finding("FAIL", "database", f"{address.label()}: {outage}")]
-    notices = Finding("ok", "notices", "what one copy announces the others hear")
+    notices = Finding("ok", "notices", "notifications between copies arrive")
     if not hears:
-        text = "LISTEN hears nothing: a pooler of transactions stands before the database, connect past it"
+        text = (
+            "notifications (LISTEN) do not arrive: a transaction pooler is in front of the database;"
+            " connect without it"
+        )
         notices = Finding("FAIL", "notices", text)
     findings = [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, notices]
     return [*findings, *clients, *await _replica(settings)]
@@ -231,10 +235,10 @@ async def _schema(database: Database) -> Finding:
     except (SchemaTooNew, SchemaDiffers) as refusal:
         return Finding("FAIL", "schema", str(refusal))
     if not applied:
-        return Finding("ok", "schema", "none yet: the first start makes it")
+        return Finding("ok", "schema", "none yet; the first start creates it")
     reached = f"at step {max(applied)} of {migrations()[-1].number}"
     if ahead:
-        text = f"{reached}, {counted(len(ahead), 'step')} ahead: `trace-svc upgrade --check` rehearses"
+        text = f"{reached}, {counted(len(ahead), 'step')} pending: rehearse with `trace-svc upgrade --check`"
         return Finding("ok", "schema", text)
     return Finding("ok", "schema", reached)
 
@@ -247,7 +251,7 @@ async def _clients(database: Database, schema: Finding) -> list[Finding]:
         Finding(
             "warn",
             "clients",
-            f"{service or 'a service without a name'} in {org}/{project}:"
+            f"{service or 'a service without name'} in {org}/{project}:"
             f" {rename_text(rename, f'--org {org} --project {project}')}",
         )
         for org, project, service, rename in await ExporterStore(database).renamed(now())
@@ -263,9 +267,10 @@ async def _replica(settings: Settings) -> list[Finding]:
         try:
             (row,) = await database.fetch("select pg_is_in_recovery() as follows", timeout_s=TIMEOUT_S)
         except Outage as outage:
-            return [Finding("warn", "replica", f"{address.label()}: {outage}; the primary is asked")]
+            return [Finding("warn", "replica", f"{address.label()}: {outage}; the primary is used")]
     if not row["follows"]:
-        return [Finding("FAIL", "replica", f"{address.label()} follows no other server: it is no replica")]
+        text = f"{address.label()} does not follow another server: it is not a replica"
+        return [Finding("FAIL", "replica", text)]
     return [Finding("ok", "replica", f"{address.label()} follows another server")]
 
 
@@ -289,7 +294,7 @@ async def _service(settings: Settings) -> list[Finding]:
                 report = (await client.get("/actuator/health")).json()
                 mode = (await client.get("/auth/mode")).json()
     except (httpx2.HTTPError, trio.TooSlowError, OSError, ValueError):
-        return [Finding("warn", "service", f"nothing of ours answers at {url}; is it running?")]
+        return [Finding("warn", "service", f"the service does not answer at {url}; is it running?")]
     if not isinstance(report, dict) or "components" not in report:
         return [Finding("FAIL", "service", f"another program answers at {url}")]
     findings = []
@@ -319,7 +324,7 @@ def _refused(components: Mapping[str, Any]) -> list[Finding]:
         Finding(
             "warn",
             "refused",
-            f"{cause['count']} lately with {cause['status']}: {cause['message']} ({cause['cause']})",
+            f"{cause['count']} recently with {cause['status']}: {cause['message']} ({cause['cause']})",
         )
         for cause in causes
     ]
@@ -332,7 +337,7 @@ def _signals(components: Mapping[str, Any]) -> list[Finding]:
         Finding(
             "warn",
             "signals",
-            f"{signal['signal']} are sent here and refused, {counted(signal['count'], 'request')} since the"
+            f"{signal['signal']} are sent here and rejected, {counted(signal['count'], 'request')} since the"
             f" start: {signal['remedy']}",
         )
         for signal in signals
@@ -349,7 +354,7 @@ def _log_records(components: Mapping[str, Any]) -> list[Finding]:
         Finding(
             "ok",
             "logs",
-            f"{counted(records['taken'], 'log record')} taken since the start: {records['spans']} made into"
+            f"{counted(records['taken'], 'log record')} accepted since the start: {records['spans']} became"
             f" spans, {records['refused']} over a quota, {records['dropped']} dropped"
             + (f": {reasons}" if reasons else "")
             + f"; {counted(records['data_points_dropped'], 'data point')} of metrics dropped",

@@ -43,26 +43,30 @@ _COUNTED: Final = {
     "traces": "trace",
     "spans": "span",
     "tool_calls": "tool call",
-    "feedback": "entry of feedback",
+    "feedback": "feedback entry",
     "messages": "shared message",
     "values": "attribute value",
     "letter_spans": "span in dead letters",
 }
-_PLURALS: Final = {"feedback": "entries of feedback", "letter_spans": "spans in dead letters"}
+_PLURALS: Final = {"feedback": "feedback entries", "letter_spans": "spans in dead letters"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Erases a trace, a session or all data of a user: rows, payloads, messages that nobody else says,\n"
-        "search, evidence, feedback, dead letters. What is on its way is refused when it lands. That cannot\n"
-        "be undone. Killed, the service goes on with it, or the same command does."
+        "Erases a trace, a session or all data of a user: rows, payloads, messages that no other "
+        "trace uses,\n"
+        "search index, evidence, feedback, dead letters. Spans that arrive later are rejected. This "
+        "cannot be\n"
+        "undone. If the command is interrupted, the service finishes the work, or you run it again."
     )
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--trace", metavar="ID", help="the trace of this id, 32 hexadecimal digits")
-    chosen.add_argument("--session", metavar="ID", help="every trace of this session")
-    chosen.add_argument("--user", metavar="ID", help="every trace in which this user is named")
-    parser.add_argument("--dry-run", action="store_true", help="count what would go, and change nothing")
+    chosen.add_argument("--trace", metavar="ID", help="the trace with this id, 32 hexadecimal digits")
+    chosen.add_argument("--session", metavar="ID", help="all traces of this session")
+    chosen.add_argument("--user", metavar="ID", help="all traces of this user")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="count what would be erased, and change nothing"
+    )
     name_project(parser)
     offer_json(parser)
 
@@ -74,7 +78,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if kind == "trace":
         subject = subject.lower()
         if not _TRACE_ID.fullmatch(subject):
-            raise OperatorError("a trace is named by 32 hexadecimal digits")
+            raise OperatorError("a trace id has 32 hexadecimal digits")
     if not subject:
         raise OperatorError(f"say which {kind}")
     async with open_store(settings) as store:
@@ -97,8 +101,8 @@ async def _preview(
         return
     print(f"{_name(project)}: {counted(counts['traces'], 'trace')} with {counted(counts['spans'], 'span')}")
     for erasure in earlier:
-        print(f"asked for before: {erasure.asked_at:%Y-%m-%d %H:%M} UTC by {erasure.asked_by}")
-    print("nothing was erased; without --dry-run it is, for good")
+        print(f"already requested: {erasure.asked_at:%Y-%m-%d %H:%M} UTC by {erasure.asked_by}")
+    print("nothing was erased; run it without --dry-run to erase for good")
 
 
 async def _erase(
@@ -114,14 +118,16 @@ async def _erase(
         project.id, kind, subject, actor=OPERATOR, now=datetime.now(UTC)
     )
     if erasure is None:
-        raise OperatorError("too many erasures wait in this project; wait until the service has done them")
+        raise OperatorError(
+            "too many erasures are pending in this project; wait until the service has done them"
+        )
     await writing_down(settings, database)()
     finished = await _work_off(database, erasure)
     if as_json:
         print_json(_facts(project, kind, finished.counts) | {"erased": True, "id": str(finished.id)})
         return
     print(f"erased from {_name(project)}: {_said(finished.counts)}")
-    print(f"the audit has it as {finished.digest.hex()[:16]}…, and says of nobody who it was")
+    print(f"recorded in the audit as {finished.digest.hex()[:16]}…, without the name")
 
 
 async def _work_off(database: Database, erasure: Erasure) -> Erasure:
@@ -154,7 +160,7 @@ def _said(counts: Mapping[str, int]) -> str:
         for name, word in _COUNTED.items()
         if counts.get(name)
     ]
-    return ", ".join(parts) or "nothing was there"
+    return ", ".join(parts) or "nothing to erase"
 
 
 def _name(project: Project) -> str:

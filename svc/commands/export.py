@@ -46,10 +46,11 @@ _BEGINNING: Final = "1970-01-01T00:00:00Z"
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Streams spans (by when they were stored), traces or sessions (by when they started) of a range.\n"
-        "jsonl: one row a line, spans with all that they said. otlp-json: one OTLP request a line.\n"
-        "otlp-proto: OTLP requests, each behind its length in four bytes, big-endian. parquet: one table,\n"
-        "wants the extra `trace-svc[parquet]` and a file."
+        "Streams the spans (by arrival), traces or sessions (by start) of a range.\n"
+        "jsonl: one row per line, spans with everything they carried. otlp-json: one OTLP request per line.\n"
+        "otlp-proto: OTLP requests, each preceded by its length in four bytes, big-endian. parquet: "
+        "one table;\n"
+        "needs the extra `trace-svc[parquet]` and --out."
     )
     parser.add_argument("what", choices=("spans", "traces", "sessions"))
     parser.add_argument("--form", choices=FORMS, default="jsonl", help="default: %(default)s")
@@ -60,8 +61,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="only spans with this value, or traces with a span that has all of them; `trace-svc ask fields`"
-        " lists the fields, and any other attribute is `attr.` and its name",
+        help="only spans with this value, or traces with a span that has all of them; `trace-svc ask "
+        "fields` lists the fields; write any other attribute as `attr.NAME`",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     name_project(parser)
@@ -70,12 +71,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Export. Raises `OperatorError`, `Outage`, `OSError`."""
     if arguments.form.startswith("otlp") and arguments.what != "spans":
-        raise OperatorError(f"{arguments.form} is of spans; {arguments.what} go as jsonl or parquet")
+        raise OperatorError(f"{arguments.form} is for spans; {arguments.what} go as jsonl or parquet")
     if arguments.where and arguments.what == "sessions":
-        raise OperatorError("sessions are exported whole: leave --where away")
+        raise OperatorError("sessions are exported whole: leave out --where")
     low, high = _instant(arguments.low), now() if arguments.high is None else _instant(arguments.high)
     if arguments.out is not None and arguments.out.exists():
-        raise OperatorError(f"{arguments.out} is there already: name another file")
+        raise OperatorError(f"{arguments.out} already exists: choose another file")
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         reads = ExportReads(store.database, *await _filters(store.database, project.id, arguments.where))
@@ -101,7 +102,7 @@ def _instant(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise OperatorError(f"{text!r} is no time; expected one like 2026-11-01T00:00:00Z") from None
+        raise OperatorError(f"{text!r} is not a time; expected one like 2026-11-01T00:00:00Z") from None
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
 
 
@@ -125,7 +126,7 @@ def _sink(form: str, what: str, out: Path | None) -> Iterator[Callable[[Chunk], 
     """Where chunks go, one after the other."""
     if form == "parquet":
         if out is None:
-            raise OperatorError("parquet wants a file: --out FILE")
+            raise OperatorError("parquet needs a file: --out FILE")
         with parquet_rows(out, what) as write:
             yield lambda chunk: write([_row(pair) for pair in chunk])
         return

@@ -29,10 +29,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
     verbs = parser.add_subparsers(dest="verb", metavar="verb")
     listing = verbs.add_parser("list", help="findings, newest first")
-    listing.add_argument("--all", action="store_true", help="also those that nobody has confirmed")
+    listing.add_argument("--all", action="store_true", help="include unconfirmed findings")
     listing.add_argument("--detector", help="only of this detector")
     listing.add_argument("--call-site", help="only of this call site")
-    showing = verbs.add_parser("show", help="one finding, with what was measured")
+    showing = verbs.add_parser("show", help="one finding with its measurements")
     showing.add_argument("id", help="the id that `findings list` shows")
     for verb in (listing, showing):
         name_project(verb)
@@ -74,7 +74,7 @@ def _print_list(page: dict[str, Any]) -> None:
         )
     print_columns(rows)
     if page["withheld"]:
-        print(f"{page['withheld']} more that nobody has confirmed; --all shows them")
+        print(f"{page['withheld']} more unconfirmed; --all shows them")
 
 
 async def _finding(database: Database, project_id: int, name: str) -> dict[str, Any]:

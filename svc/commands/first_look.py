@@ -19,8 +19,9 @@ from svc.wiring.open_store import open_store
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Tools that are broken from their first traces on, failures that are repeated unchanged, models\n"
-        "without a price, what is never sent, the dearest and slowest traces, and what a month will come to."
+        "Shows tools that have failed from the start, failed calls repeated unchanged, models without"
+        " a price,\n"
+        "what your exporter never sends, the most expensive and slowest traces, and the cost of a month."
     )
     name_project(parser)
     offer_json(parser)

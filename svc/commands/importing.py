@@ -36,18 +36,18 @@ from svc.store.accounts.projects import Project
 from svc.wiring.open_store import claim_private_folder, open_store
 
 _HELP: Final = """\
-Moves a history in, beside the running service, dated as its spans are.
+Imports a history while the service is running. Spans keep their times.
 
-  phoenix  URL          Arize Phoenix; PHOENIX_API_KEY where it wants one
+  phoenix  URL          Arize Phoenix; PHOENIX_API_KEY if it needs one
   mlflow   URL          MLflow Tracking; MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD
   langfuse URL|FOLDER   Langfuse; LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY, or the files of its blob export
   claude-code FOLDER    transcripts of Claude Code: ~/.claude/projects, or a part of it
   codex    FOLDER       rollouts of Codex: ~/.codex/sessions, or a part of it
-  export   FILE|-       what `trace-svc export spans` wrote, in any of its forms; packed with gzip, too
+  export   FILE|-       files of `trace-svc export spans` in any form, also with gzip
 
-Killed, it goes on where it was when it is started again with the same arguments; done again, it adds
-nothing. What the project's term of retention would throw away is left out and counted. When the disk budget
-is reached it ends, to be gone on with."""
+If it is interrupted, run it again with the same arguments to continue. Importing twice adds nothing.
+Traces older than the project's retention are skipped and counted. It stops when the disk budget is
+reached and can be continued later."""
 
 _MISSING: Final = 1
 
@@ -56,27 +56,35 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = _HELP
     parser.add_argument("product", choices=PRODUCTS)
-    parser.add_argument("source", metavar="SOURCE", help="an address, a file or a folder")
+    parser.add_argument("source", metavar="SOURCE", help="a URL, a file or a folder")
     parser.add_argument(
         "--source-project",
         metavar="NAME",
         help="Phoenix: its project (default: default); MLflow: id or name of the experiment (default: 0)",
     )
     parser.add_argument(
-        "--service", metavar="NAME", help="service of spans that have none (default: the product)"
+        "--service", metavar="NAME", help="service name for spans without one (default: the product's name)"
     )
     parser.add_argument(
         "--user",
         metavar="NAME",
-        help="coding agents: who the sessions are of (default: whose home they worked in)",
+        help="coding agents: whose sessions these are (default: the owner of the home folder)",
     )
     parser.add_argument(
-        "--from", "--since", dest="low", metavar="TIME", help="started then or later, ISO 8601"
+        "--from",
+        "--since",
+        dest="low",
+        metavar="TIME",
+        help="only what started at this time or later, ISO 8601",
     )
-    parser.add_argument("--to", "--until", dest="high", metavar="TIME", help="started before; default: now")
-    parser.add_argument("--rate", type=_rate, default=0.0, metavar="N", help="at most N spans a second")
-    parser.add_argument("--dry-run", action="store_true", help="read and count everything, store nothing")
-    parser.add_argument("--again", action="store_true", help="begin anew, not where a run before was cut off")
+    parser.add_argument(
+        "--to", "--until", dest="high", metavar="TIME", help="only what started before; default: now"
+    )
+    parser.add_argument("--rate", type=_rate, default=0.0, metavar="N", help="at most N spans per second")
+    parser.add_argument("--dry-run", action="store_true", help="read and count everything, but store nothing")
+    parser.add_argument(
+        "--again", action="store_true", help="start over, even if an earlier run was interrupted"
+    )
     name_project(parser)
     offer_json(parser)
 
@@ -119,14 +127,16 @@ async def _import(
         if moving.expired_before is not None:
             print(
                 f"{project.org_slug}/{project.slug} keeps traces that started on"
-                f" {moving.expired_before:%Y-%m-%d} or later; older ones are left"
-                " out (trace-svc retention shows the terms)",
+                f" {moving.expired_before:%Y-%m-%d} or later; older ones are skipped"
+                " (see `trace-svc retention show`)",
                 file=sys.stderr,
             )
         file = settings.data_dir / "import" / order.journal_name(project.id)
         with _journal(file, order, dry=arguments.dry_run, again=arguments.again) as import_journal:
             if import_journal.resumed:
-                print(f"going on behind page {import_journal.moved.pages} of an earlier run", file=sys.stderr)
+                print(
+                    f"continuing after page {import_journal.moved.pages} of an earlier run", file=sys.stderr
+                )
             await moving.run(import_journal, teller)
             source_sums, stored_sums = await moving.compare(import_journal)
             counted = (source_sums, stored_sums)
@@ -166,14 +176,14 @@ def _instant(text: str | None) -> datetime | None:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise OperatorError(f"{text!r} is no time; expected one like 2026-11-01T00:00:00Z") from None
+        raise OperatorError(f"{text!r} is not a time; expected one like 2026-11-01T00:00:00Z") from None
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
 
 
 def _rate(text: str) -> float:
     rate = float(text)
     if not 0 <= rate <= 1e9:
-        raise argparse.ArgumentTypeError("expected a number of spans a second, 0 for as fast as it goes")
+        raise argparse.ArgumentTypeError("expected a number of spans per second, or 0 for no limit")
     return rate
 
 
@@ -230,28 +240,26 @@ def _report(
     if moved.oldest is not None:
         lines.append(("started", f"{moved.oldest} to {moved.newest}"))
     if not dry:
-        lines.append(("there already", f"{moved.known:,} spans"))
+        lines.append(("already here", f"{moved.known:,} spans"))
         lines.append(("now here", _stored_text(stored_sums)))
     if moved.expired:
-        lines.append(
-            ("too old", f"{moved.expired:,} spans that the project's term of retention would throw away")
-        )
+        lines.append(("too old", f"{moved.expired:,} spans older than the project's retention"))
     if moved.outside:
         lines.append(("out of range", f"{moved.outside:,} spans"))
     lines += [("refused", f"{n:,}: {reason}") for reason, n in sorted(moved.refused.items())]
     if moved.without_model:
         lines.append(
-            ("no model", f"{moved.without_model:,} model calls that do not name one: they have no cost")
+            ("no model", f"{moved.without_model:,} model calls without a model name: they have no cost")
         )
     if moved.without_session:
-        lines.append(("no session", f"{moved.without_session:,} spans that name none"))
+        lines.append(("no session", f"{moved.without_session:,} spans without one"))
     if not dry:
         lines.append(("compared", _compared(moved, source_sums, stored_sums)))
-    lines += [("stays behind", sentence) for sentence in source.leaves]
+    lines += [("not imported", sentence) for sentence in source.leaves]
     for name, text in lines:
         print(f"{name:<14} {text}")
     if dry:
-        print("\nnothing is stored yet; without --dry-run it is")
+        print("\nnothing was stored; run it without --dry-run to import")
 
 
 def _tokens_text(source_sums: SourceSums) -> str:
@@ -259,7 +267,7 @@ def _tokens_text(source_sums: SourceSums) -> str:
 
 
 def _stored_text(stored_sums: StoredSums) -> str:
-    again = f", {stored_sums.again:,} of them told twice and counted once" if stored_sums.again else ""
+    again = f", {stored_sums.again:,} of them sent twice and counted once" if stored_sums.again else ""
     return f"{stored_sums.traces:,} traces, {stored_sums.spans:,} spans, {stored_sums.tokens:,} tokens{again}"
 
 

@@ -31,13 +31,17 @@ ENV: Final = ".env"
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Write compose.yaml and .env into a folder, with fresh secrets or those of SVC_DATA_DIR.\n"
-        "`docker compose up -d` in that folder then starts the service."
+        "Write compose.yaml and .env to a folder, with new secrets or those of SVC_DATA_DIR.\n"
+        "Then run `docker compose up -d` in that folder to start the service."
     )
-    parser.add_argument("folder", nargs="?", default=".", help="where to (default: here)")
-    parser.add_argument("--domain", help="public hostname; the service then serves HTTPS under it")
-    parser.add_argument("--email", help="address for the certificate authority, with --domain")
-    parser.add_argument("--postgres", action="store_true", help="keep the data in a PostgreSQL beside it")
+    parser.add_argument("folder", nargs="?", default=".", help="target folder (default: the current one)")
+    parser.add_argument("--domain", help="public host name; the service then uses HTTPS")
+    parser.add_argument(
+        "--email", help="your e-mail address for the certificate authority; needed with --domain"
+    )
+    parser.add_argument(
+        "--postgres", action="store_true", help="store the data in a separate PostgreSQL container"
+    )
     offer_json(parser)
 
 
@@ -54,7 +58,7 @@ def _make(arguments: argparse.Namespace, settings: Settings) -> None:
     except BadSetting as bad:
         refusals = [str(bad)]
     if refusals:
-        raise OperatorError("; ".join(refusals).replace("ACME_EMAIL is blank", "--email is not given"))
+        raise OperatorError("; ".join(refusals).replace("ACME_EMAIL is blank", "--email is missing"))
     for name in (COMPOSE, ENV):
         if (folder / name).exists():
             raise OperatorError(f"{folder / name} exists; nothing was written")
@@ -70,7 +74,7 @@ def _make(arguments: argparse.Namespace, settings: Settings) -> None:
         print_json({"folder": str(folder), "files": files_made, "next": commands})
         return
     print(f"wrote {folder / COMPOSE} and {folder / ENV}")
-    print(f"keep {ENV} as you keep the data: it opens what is sealed")
+    print(f"keep {ENV} as safe as the data: it has the keys to encrypted values")
     print(f"next, in {folder}: {commands[0]}")
     print(f"then: {commands[1]}")
 

@@ -24,13 +24,13 @@ from svc.wiring.open_store import open_store
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs and their arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    create = verbs.add_parser("create", help="make a key and print its token, once")
+    create = verbs.add_parser("create", help="create a key and print its token, once")
     create.add_argument("--scope", required=True, help="write, query or admin")
     create.add_argument("--name", required=True, help="what the key is for")
     listing = verbs.add_parser("list", help="list the keys of a project")
-    rotate = verbs.add_parser("rotate", help="give a key a new secret and print the token, once")
+    rotate = verbs.add_parser("rotate", help="replace the secret of a key and print the new token, once")
     rotate.add_argument("id", help="the id that `keys list` shows")
-    revoke = verbs.add_parser("revoke", help="revoke a key at once and for good")
+    revoke = verbs.add_parser("revoke", help="revoke a key immediately and for good")
     revoke.add_argument("id", help="the id that `keys list` shows")
     for verb in (create, listing, rotate, revoke):
         name_project(verb)

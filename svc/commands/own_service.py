@@ -32,8 +32,8 @@ def other_folder(settings: Settings) -> str | None:
     if folder is None or folder.resolve() == settings.data_dir.resolve():
         return None
     return (
-        f"the service at {own_url(settings)} runs on another data folder, {folder}, and SVC_DATA_DIR is"
-        f" {settings.data_dir} here"
+        f"the service at {own_url(settings)} uses another data folder, {folder}; here SVC_DATA_DIR"
+        f" is {settings.data_dir}"
     )
 
 

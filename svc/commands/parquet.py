@@ -41,7 +41,7 @@ def parquet_rows(out: Path, what: str) -> Iterator[Callable[[Sequence[dict[str, 
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise OperatorError("parquet wants pyarrow: pip install 'trace-svc[parquet]'") from None
+        raise OperatorError("parquet needs pyarrow: pip install 'trace-svc[parquet]'") from None
     types = {name: _type(pyarrow, name) for name in COLUMNS[what]}
     schema = pyarrow.schema(list(types.items()))
     with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:

@@ -19,15 +19,15 @@ from svc.store.reads.usage.bills import BillReads, TooManyGroups
 from svc.wiring.open_store import open_store
 
 _HELP: Final = """\
-Reads what a provider billed and shows it by day and model beside what calls cost here, with the call sites
-and traces that explain the rest. Days are UTC, money is USD. Nothing of the file is kept.
+Compares what a provider billed with the cost of the traced calls, by day and model, and shows the call sites
+and traces behind each difference. Days are UTC, amounts are USD. The file is not kept.
 
   OpenAI       costs or usage: the dashboard's export (CSV), or the answer of /v1/organization/costs or usage
   Anthropic    cost or usage: the console's export (CSV), or the answer of the Admin API's reports
   OpenRouter   activity: the export (CSV), or the answer of /api/v1/activity
   AWS          rows of Bedrock in a Cost and Usage Report, 1 or 2 (CSV or JSON)
 
-Packed with gzip, too. At most 92 days, 200,000 rows and 32 MiB at once."""
+Files may be gzipped. At most 92 days, 200,000 rows and 32 MiB at once."""
 
 _GZIP: Final = b"\x1f\x8b"
 _DIFFERS: Final = 1
@@ -53,9 +53,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
         try:
             answer = await BillReads(store.database).reconciled(project.id, bill)
         except TooManyGroups:
-            raise OperatorError(
-                "there are too many models and call sites in these days; export fewer days"
-            ) from None
+            raise OperatorError("these days have too many models and call sites; export fewer days") from None
     print_json(answer) if arguments.json else _print(answer)
     return 0 if answer.agreeing_rows == answer.all_rows else _DIFFERS
 
@@ -72,7 +70,7 @@ def _content(name: str) -> bytes:
     try:
         return zlib.decompressobj(wbits=31).decompress(data, MOST_BYTES + 1)
     except zlib.error:
-        raise OperatorError(f"{name} begins as gzip and is none") from None
+        raise OperatorError(f"{name} starts like gzip but is not") from None
 
 
 def _print(answer: BillReconciled) -> None:
@@ -81,7 +79,7 @@ def _print(answer: BillReconciled) -> None:
     if answer.billed_cost is not None:
         print(f"billed ${answer.billed_cost}, here ${answer.our_cost}, difference ${answer.difference}")
     else:
-        print(f"the file says tokens and no cost; here ${answer.our_cost}")
+        print(f"the file has tokens but no cost; here ${answer.our_cost}")
     for reason, rows in sorted(answer.skipped.items()):
         print(printable(f"left out: {rows:,} rows {reason}"))
     print()
@@ -104,7 +102,7 @@ def _print(answer: BillReconciled) -> None:
         if not row.agrees:
             _explain(row)
     if answer.all_rows > len(answer.rows):
-        print(f"\n{len(answer.rows):,} of {answer.all_rows:,} rows shown, those that differ most")
+        print(f"\n{len(answer.rows):,} of {answer.all_rows:,} rows shown, those with the largest differences")
 
 
 def _explain(row: BilledDay) -> None:

@@ -16,15 +16,13 @@ def print_report(report: IngestReport) -> None:
     """Print it, exporters with most advice first."""
     print(f"since {report.since}")
     if not report.exporters:
-        print(
-            "no spans were seen; is the exporter's endpoint right, and does its key belong to this project?"
-        )
+        print("no spans arrived; is the exporter's endpoint right, and does its key belong to this project?")
     for exporter in report.exporters:
         print()
         for line in _exporter(exporter):
             print(line)
     for title, refused in (
-        ("rejected at the doors", report.rejected),
+        ("rejected on arrival", report.rejected),
         ("dead letters", report.dead_lettered),
     ):
         _print_refused(title, refused)
@@ -35,7 +33,7 @@ def print_attributes(fields: Sequence[AttributeField]) -> None:
     active = [field for field in fields if field.values and field.state in ("convention", "promoted")]
     others = [field for field in fields if field.state in ("seen", "hidden")]
     if active:
-        print("\nattributes that are fields")
+        print("\nattributes that became fields")
         for field in active:
             own_name = f" ({field.field.removeprefix(PREFIX)})" if field.called else ""
             print(f"  {field.name}{own_name}, {counted(field.values or 0, 'value')}")
@@ -53,8 +51,8 @@ def _exporter(exporter: ExporterReport) -> list[str]:
     sdk = _named(exporter.sdk, exporter.sdk_version, "unknown SDK")
     lines = [
         f"{exporter.service or 'unnamed service'} · {library} · {sdk}",
-        f"  last seen   {exporter.last_seen_at}, {exporter.spans} spans, {exporter.looked_into} looked into",
-        f"  speaks      {_shares(exporter.dialects) or 'no dialect of models'}",
+        f"  last seen   {exporter.last_seen_at}, {exporter.spans} spans, {exporter.looked_into} checked",
+        f"  speaks      {_shares(exporter.dialects) or 'no known LLM convention'}",
     ]
     if exporter.model_calls:
         call_shares = exporter.shares
@@ -65,7 +63,7 @@ def _exporter(exporter: ExporterReport) -> list[str]:
             ("content", call_shares.content),
         )
         shares = ", ".join(f"{name} {percent(share)}" for name, share in pairs if share is not None)
-        lines.append(f"  model calls {exporter.model_calls} looked into: {shares}")
+        lines.append(f"  model calls {exporter.model_calls} checked: {shares}")
     if exporter.unread_attributes:
         unlisted_count = len(exporter.unread_attributes) - _MOST_KEYS
         keys = _shares(exporter.unread_attributes[:_MOST_KEYS]) + (

@@ -34,9 +34,9 @@ _ANSWER_S: Final = 30.0
 def add(parser: argparse.ArgumentParser) -> None:
     """How long to wait."""
     parser.description = (
-        "Have the running service begin anew with the code that is installed now, for example after an"
-        " upgrade. Its listening sockets stay open: requests wait for the new process and are not refused."
-        " Settings that come from the environment of the service stay what they are."
+        "Restart the running service with the code that is installed now, for example after an "
+        "upgrade. Its listening sockets stay open: requests wait for the new process and none is "
+        "refused. Settings from the service's environment stay as they are."
     )
     parser.add_argument(
         "--timeout",
@@ -59,12 +59,14 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with asking(own_url(settings), settings, timeout_s=_ANSWER_S) as client:
         earlier_start = await _started_at(client, settings)
         if earlier_start is None:
-            raise OperatorError(f"the service at {own_url(settings)} does not answer, so it is left alone")
+            raise OperatorError(f"the service at {own_url(settings)} does not answer; it was not restarted")
         try:
             os.kill(process_id, signal.SIGUSR2)
         except PermissionError:
-            raise OperatorError(f"process {process_id} belongs to another account; ask as that one") from None
-        print(f"process {process_id} reads the code of {release()}, finishes what is inside and begins anew")
+            raise OperatorError(
+                f"process {process_id} belongs to another account; run this command as that account"
+            ) from None
+        print(f"process {process_id} loads the code of {release()}, finishes open requests and restarts")
         with trio.move_on_after(arguments.timeout):
             await _begun_after(earlier_start, process, client, settings)
             print(f"ready again after {duration((trio.current_time() - began_s) * 1000)}")
@@ -82,8 +84,8 @@ async def _begun_after(
         await trio.sleep(_POLL_S)
         if _has_ended(process):
             raise OperatorError(
-                f"process {process.name} ended in place of beginning anew; its log says why, and"
-                " `trace-svc serve` starts it"
+                f"process {process.name} ended and did not restart; its log says why. Start it with"
+                " `trace-svc serve`"
             )
         if await _started_at(client, settings) not in (earlier_start, None):
             return
@@ -114,7 +116,7 @@ async def _rehearse(process: Path) -> None:
     cwd = os.readlink(process / "cwd")
     fault = await rehearse(words_of(process), env=environment_of(process), cwd=cwd)
     if fault is not None:
-        raise OperatorError(f"the service stays as it is, for it would not start again: {fault}")
+        raise OperatorError(f"the service was not restarted, because it would not start: {fault}")
 
 
 async def _started_at(client: httpx2.AsyncClient, settings: Settings) -> Any:

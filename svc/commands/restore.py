@@ -33,24 +33,27 @@ from svc.wiring.spools import set_back
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Fills an empty database from a backup: the newest of DIR, or --at another. By default that is the\n"
-        "database that the settings name; --into moves it elsewhere (embedded to served, one PostgreSQL to\n"
-        "another). A --physical backup goes into an empty SVC_DATA_DIR alone. Secrets need\n"
-        "SVC_BACKUP_PASSPHRASE and go into SVC_DATA_DIR, as do batches of disk mode."
+        "Fills an empty database from the newest backup in DIR, or from the one given by --at. By "
+        "default this\n"
+        "is the database of your settings; with --into another one (to move from the embedded database to a\n"
+        "server, or between servers). A --physical backup needs an empty SVC_DATA_DIR. Secrets need\n"
+        "SVC_BACKUP_PASSPHRASE and go to SVC_DATA_DIR, as do batches of disk mode."
     )
     parser.add_argument("dir", type=Path, metavar="DIR", help="the folder of backups")
     parser.add_argument(
         "--into", metavar="URL", help="fill this database: postgresql://user:password@host/name"
     )
-    parser.add_argument("--at", metavar="STAMP", help="a backup of `trace-svc backup list`; else the newest")
+    parser.add_argument(
+        "--at", metavar="STAMP", help="a backup from `trace-svc backup list` (default: the newest)"
+    )
     parser.add_argument(
         "--without",
         action="append",
         default=[],
         metavar="TABLE",
-        help="leave this table out; may be repeated",
+        help="leave out this table; can be repeated",
     )
-    parser.add_argument("--without-secrets", action="store_true", help="leave the secrets out")
+    parser.add_argument("--without-secrets", action="store_true", help="leave out the secrets")
     offer_json(parser)
 
 
@@ -89,7 +92,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     for line in lines:
         print(line)
     if again is not None:
-        print(f"{again} messages since an hour before the snapshot will be read again by the next start")
+        print(f"{again} messages since an hour before the snapshot will be read again at the next start")
 
 
 async def _erased_again(arguments: argparse.Namespace, settings: Settings) -> list[str]:
@@ -113,11 +116,11 @@ async def _erased_again(arguments: argparse.Namespace, settings: Settings) -> li
 def _check_place(arguments: argparse.Namespace, settings: Settings) -> None:
     if arguments.into is not None or not settings.embedded:
         raise BackupRefused(
-            "it is --physical: a copy of the embedded database, which goes into a data folder; restore"
-            " it there, and move on with a backup that is not --physical"
+            "it is a --physical backup, a copy of the embedded database, and needs a data folder; restore"
+            " it there, then move the data with a normal backup"
         )
     if arguments.without:
-        raise BackupRefused("a --physical backup is one piece: --without leaves nothing out of it")
+        raise BackupRefused("a --physical backup is restored as a whole: --without does not apply")
 
 
 async def _filled(
@@ -137,7 +140,7 @@ def _summary(restoration: Restored, manifest: Manifest, settings: Settings, labe
         *restoration.notes,
     ]
     if restoration.steps:
-        lines.append(f"the schema was brought up to date: {restoration.steps} steps newer than the backup")
+        lines.append(f"the schema was migrated: {restoration.steps} steps newer than the backup")
     lines += _waiting(manifest, settings)
     if not settings.embedded:
         lines.append(
@@ -155,5 +158,5 @@ def _waiting(manifest: Manifest, settings: Settings) -> list[str]:
             " SVC_INGEST_SPOOL_MODE=disk stores them"
         )
     if manifest.spool_mode == "kafka" and settings.spool_mode != "kafka":
-        lines.append("kafka mode is off here: what the topic holds from after the snapshot is not read")
+        lines.append("kafka mode is off here: what arrived in the topic after the snapshot is not read")
     return lines

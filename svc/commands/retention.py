@@ -23,18 +23,18 @@ from svc.domain.quantities import counted, size
 from svc.store.retention.sweep import RetentionStore
 from svc.wiring.open_store import open_store
 
-OFF: Final = (
-    "SVC_RETENTION_ENABLED is false: nothing was deleted. Set it to true, or override it once with --force"
-)
-OVERRIDDEN: Final = "SVC_RETENTION_ENABLED is false, and --force overrides it: deleting what has expired"
+OFF: Final = "SVC_RETENTION_ENABLED is false: nothing was deleted. Set it to true, or use --force once"
+OVERRIDDEN: Final = "SVC_RETENTION_ENABLED is false, overridden by --force: deleting what has expired"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    showing = verbs.add_parser("show", help="the terms of each project, and the days and bytes on disk")
-    sweep = verbs.add_parser("run", help="delete what has expired now, and say what was freed")
-    sweep.add_argument("--force", action="store_true", help="delete though SVC_RETENTION_ENABLED is false")
+    showing = verbs.add_parser(
+        "show", help="show how long each project keeps data, and the days and bytes on disk"
+    )
+    sweep = verbs.add_parser("run", help="delete what has expired now, and show what was freed")
+    sweep.add_argument("--force", action="store_true", help="delete even if SVC_RETENTION_ENABLED is false")
     for verb in (showing, sweep):
         offer_json(verb)
 
@@ -109,4 +109,4 @@ async def _sweep(retention: RetentionStore, *, as_json: bool) -> None:
             print(f"{table}: {days[table]} whole days, about {rows[table]} rows")
         else:
             print(f"{table}: {rows[table]} rows")
-    print(f"{size(freed_bytes)} of disk freed at once" if freed_bytes else "no whole day had expired")
+    print(f"{size(freed_bytes)} of disk space freed" if freed_bytes else "no whole day had expired")

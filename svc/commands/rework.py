@@ -36,9 +36,9 @@ from svc.store.spans.rework_progress import Progress
 from svc.wiring.open_store import open_store
 
 HELP: Final = (
-    "Says what would change, and with --apply changes it, in steps of some hundred traces beside a running"
-    " service. Killed, it goes on where it was when started again. Traces that change are rolled up anew."
-    " Costs that the exporter gave stay. `remap` leaves spans whose payload has aged out as they are."
+    "Shows what would change, and with --apply changes it, a few hundred traces at a time, while "
+    "the service is running. If it is interrupted, run it again to continue. Costs sent by the "
+    "exporter stay. `remap` does not touch spans whose payload has aged out."
 )
 
 #: How often a run on a terminal says how far it is, and how often it tries through an outage.
@@ -51,7 +51,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The arguments of either command."""
     parser.description = HELP
     parser.formatter_class = argparse.HelpFormatter
-    parser.add_argument("--apply", action="store_true", help="change the stored spans; else only a preview")
+    parser.add_argument(
+        "--apply", action="store_true", help="change the stored spans (default: only a preview)"
+    )
     name_project(parser)
     offer_json(parser)
 
@@ -81,7 +83,7 @@ async def _rework(
     store = ReworkStore(database, project.id, kind, basis, remake)
     progress = await store.resumed() if apply else Progress()
     if progress.traces:
-        print(f"going on behind {progress.traces} traces of an earlier run", file=sys.stderr)
+        print(f"continuing after {progress.traces} traces of an earlier run", file=sys.stderr)
     last_s = time.monotonic()
     while not progress.finished:
         progress = await _step(store, progress, apply=apply)
@@ -129,14 +131,14 @@ def _report(project: Project, store: ReworkStore, progress: Progress, *, apply: 
     did = "changed" if apply else "would change"
     totals_before, totals_after = progress.before, progress.after
     print(f"project      {project.org_slug}/{project.slug}")
-    print(f"brought to   {store.version}")
-    print(f"looked at    {progress.spans} spans in {progress.traces} traces")
+    print(f"version      {store.version}")
+    print(f"checked      {progress.spans} spans in {progress.traces} traces")
     print(f"{did:<12} {progress.changed_spans} spans in {progress.changed_traces} traces")
     if progress.without_payload:
-        print(f"left alone   {progress.without_payload} spans whose payload has aged out")
+        print(f"skipped      {progress.without_payload} spans whose payload has aged out")
     print(f"\n{'':<16}{'before':>20}{'after':>20}")
     print(f"{'cost':<16}{money(totals_before.cost):>20}{money(totals_after.cost):>20}")
     print(f"{'tokens':<16}{count(totals_before.tokens):>20}{count(totals_after.tokens):>20}")
     print(f"{'unpriced spans':<16}{count(totals_before.unpriced):>20}{count(totals_after.unpriced):>20}")
     if not apply and progress.changed_spans:
-        print(f"\nnothing is changed yet; `trace-svc {store.kind} --apply` does it")
+        print(f"\nnothing was changed; run `trace-svc {store.kind} --apply` to change it")

@@ -18,9 +18,7 @@ from svc.config.table import Settings
 def add(parser: argparse.ArgumentParser) -> None:
     """One argument, of the service's own use."""
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.epilog = (
-        "It needs SANDBOX_RUNNER_KEY, which the service has too, and listens on SANDBOX_RUNNER_BIND."
-    )
+    parser.epilog = "Needs the same SANDBOX_RUNNER_KEY as the service, and listens on SANDBOX_RUNNER_BIND."
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -32,7 +30,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     from svc.wiring.runner import backend, local_cli, surrounding
 
     if settings.runner_key is None:
-        raise OperatorError("SANDBOX_RUNNER_KEY is blank: set the key that the service has, too")
+        raise OperatorError("SANDBOX_RUNNER_KEY is blank: set it to the same key as for the service")
     host, port = settings.runner_bind
     if arguments.child:
         pipe, answers = parent_pipe()

@@ -42,12 +42,13 @@ class SomeLost(OperatorError):
 def add(parser: argparse.ArgumentParser) -> None:
     """The verbs."""
     parser.description = (
-        "To change the sealing key: set SVC_SECRET_KEY to the new one, add the old one to\n"
-        "SVC_SECRET_KEY_PREVIOUS, restart the service, run `trace-svc secrets rotate`, drop the old one."
+        "To change the encryption key: set SVC_SECRET_KEY to the new key, add the old one to\n"
+        "SVC_SECRET_KEY_PREVIOUS, restart the service, run `trace-svc secrets rotate`, then remove "
+        "the old key."
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = verbs.add_parser("list", help="list the sealed values and whether a key here opens them")
-    rotate = verbs.add_parser("rotate", help="seal every value anew with the present key")
+    listing = verbs.add_parser("list", help="list the encrypted values and whether they can be decrypted")
+    rotate = verbs.add_parser("rotate", help="encrypt every value again with the current key")
     for verb in (listing, rotate):
         offer_json(verb)
 
@@ -73,11 +74,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if arguments.json:
         print_json({"values": values, "resealed": states["resealed"], "lost": states["lost"]})
     elif not values:
-        print("nothing is sealed here yet")
+        print("no encrypted values yet")
     elif arguments.verb == "rotate":
-        print(f"{states['resealed']} of {len(values)} resealed with the present key")
+        print(f"{states['resealed']} of {len(values)} encrypted again with the current key")
     if states["lost"]:
-        raise SomeLost(f"{states['lost']} of {len(values)} cannot be opened; nothing else is affected")
+        raise SomeLost(f"{states['lost']} of {len(values)} cannot be decrypted; nothing else is affected")
 
 
 async def _looked_at(sealer: Sealer, row: _Row, *, rotates: bool) -> tuple[str, str]:
@@ -89,7 +90,7 @@ async def _looked_at(sealer: Sealer, row: _Row, *, rotates: bool) -> tuple[str, 
     if sealer.is_current(row.sealed):
         return "current", ""
     if not rotates:
-        return "earlier", "opens with a key of SVC_SECRET_KEY_PREVIOUS"
+        return "earlier", "decrypted with a key of SVC_SECRET_KEY_PREVIOUS"
     if await row.reseal(sealer.seal(opened, row.purpose)):
         return "resealed", ""
-    return "changed", "somebody has just entered it anew"
+    return "changed", "somebody has just changed it"

@@ -29,12 +29,14 @@ OWNER_LINK: Final = "owner-link"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Three settings as arguments; the environment says everything else, and help lists it."""
-    parser.description = "Run the service. With nothing configured it brings its own PostgreSQL."
-    parser.add_argument("--host", help="the address to listen on, in the place of that of SVC_HTTP_BIND")
-    parser.add_argument("--port", type=int, help="the port to listen on, likewise")
-    parser.add_argument("--data-dir", metavar="DIR", help="the folder of all data, for SVC_DATA_DIR")
-    parser.add_argument("--check", action="store_true", help="read code and settings, say what is wrong, end")
-    parser.epilog = "settings, read from the environment [default]:\n" + settings_help()
+    parser.description = "Run the service. Without any configuration it uses its embedded PostgreSQL."
+    parser.add_argument("--host", help="address to listen on; overrides SVC_HTTP_BIND")
+    parser.add_argument("--port", type=int, help="port to listen on; overrides SVC_HTTP_BIND")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder for all data; overrides SVC_DATA_DIR")
+    parser.add_argument(
+        "--check", action="store_true", help="check code and settings, report problems, and exit"
+    )
+    parser.epilog = "settings from the environment [default]:\n" + settings_help()
 
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
@@ -58,11 +60,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 
     if arguments.check:
         check(settings)
-        print("the settings are fine")
+        print("the settings are valid")
         return
     elsewhere = other_folder(settings)
     if elsewhere is not None:
-        raise OperatorError(f"{elsewhere}. Stop it first, or give this one another --port")
+        raise OperatorError(f"{elsewhere}. Stop it first, or choose another --port")
     # Where nobody listens for them they would end the process, and a successor first reads code for a second:
     # what is ignored stays ignored across `exec`. Without anything to read anew, a hang-up is the terminal's.
     reads_anew = settings.prices_file is not None or settings.does_tls
@@ -75,7 +77,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             return
         print(f"trace-svc is ready at {ready.http_url}", flush=True)
         if ready.grpc_port is not None:
-            print(f"gRPC door open on port {ready.grpc_port}", flush=True)
+            print(f"gRPC is ready on port {ready.grpc_port}", flush=True)
         if ready.owner_url is not None:
             print(_invited(settings.data_dir / OWNER_LINK, ready.owner_url), flush=True)
         if ready.first_keys is not None:
@@ -89,14 +91,14 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 def _invited(path: Path, url: str) -> str:
     """The line that leads the operator to the owner's sign-up; without a terminal, to the file that does."""
     if sys.stdout.isatty():
-        return f"nobody has signed up yet; this link makes the owner, once, within an hour:\n  {url}"
+        return f"nobody has signed up yet; this link makes you the owner (valid once, for an hour):\n  {url}"
     try:
         key_file = keep(path, url + "\n")
     except OSError as error:
         # A served database wants no folder, and the service is up.
         fault = path_refusal(path, error, "SVC_DATA_DIR")
-        return f"nobody has signed up yet, and the link that makes the owner cannot be written. {fault}"
-    return f"nobody has signed up yet; the link in {key_file} makes the owner, once, within an hour"
+        return f"nobody has signed up yet, and the link that makes you the owner cannot be written. {fault}"
+    return f"nobody has signed up yet; the link in {key_file} makes you the owner (valid once, for an hour)"
 
 
 def _key_file(path: Path, keys: str) -> str:
@@ -105,9 +107,10 @@ def _key_file(path: Path, keys: str) -> str:
     except OSError as error:
         fault = path_refusal(path, error, "SVC_DATA_DIR")
         return (
-            f"first start: two keys were made and cannot be written. {fault}. `trace-svc keys` makes others"
+            f"first start: two keys were created but cannot be written. {fault}."
+            " Create others with `trace-svc keys`"
         )
-    return f"first start: two fresh keys are in {key_file}; `cat {key_file}` shows them"
+    return f"first start: two new keys are in {key_file}; show them with `cat {key_file}`"
 
 
 def keep(path: Path, text: str) -> Path:
@@ -126,7 +129,7 @@ def keep(path: Path, text: str) -> Path:
 def greeting(url: str, write: str, query: str) -> str:
     """The keys of a first start, and the lines that send and count a first trace."""
     return (
-        "\nThis is the first start. Two fresh keys, shown this once:\n"
+        "\nThis is the first start. Two new keys, shown only once:\n"
         f"  write  {write}\n"
         f"  query  {query}\n"
         "\nPaste these three lines into a shell to send a trace and count its spans:\n\n"

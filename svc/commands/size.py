@@ -39,7 +39,7 @@ def number(most: int) -> type:
             value = 0 if match is None else round(float(match[1]) * _FACTORS[match[2]])
             if not 1 <= value <= most:
                 raise argparse.ArgumentTypeError(
-                    f"{text!r} is no number from 1 to {count(most)}; write 2500000 or 2.5M"
+                    f"{text!r} is not a number from 1 to {count(most)}; write 2500000 or 2.5M"
                 )
             return super().__new__(cls, value)
 
@@ -49,8 +49,9 @@ def number(most: int) -> type:
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Works out cores, memory and disk from what was measured (deploy/BENCHMARKS.md), and says how sure\n"
-        "that is. An agent run has ten to fifty spans; `trace-svc ask count --last 1d` counts yours."
+        "Estimates cores, memory and disk from measurements (deploy/BENCHMARKS.md), and how certain "
+        "they are.\n"
+        "An agent run has ten to fifty spans; `trace-svc ask count --last 1d` counts yours."
     )
     parser.add_argument(
         "--spans-per-day", type=number(MOST_SPANS), required=True, metavar="N", help="such as 2500000 or 2.5M"
@@ -60,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=number(MOST_SPAN_BYTES),
         default=int(MILLION_SPAN_BYTES.value),
         metavar="B",
-        help="how large one is as it is sent, with its texts (default: %(default)s)",
+        help="size of one span as sent, with its texts (default: %(default)s)",
     )
     parser.add_argument(
         "--days",
@@ -88,11 +89,11 @@ def lines(instance: InstanceSize) -> list[tuple[str, str]]:
     return [
         (
             "traffic",
-            f"{count(instance.spans_per_day)} spans a day of {size(instance.span_bytes)},"
+            f"{count(instance.spans_per_day)} spans per day of {size(instance.span_bytes)},"
             f" {count(instance.mean_spans_s)}/s on average and {count(instance.peak_spans_s)}/s at the peak"
             f" ({PEAK} times that)",
         ),
-        ("cores", f"{instance.cores}, of which the peak takes at most {percent(BUSY_SHARE)}"),
+        ("cores", f"{instance.cores}, of which peak traffic uses at most {percent(BUSY_SHARE)}"),
         ("memory", f"{size(instance.memory_bytes)}, database included"),
         (
             "disk",

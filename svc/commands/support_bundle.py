@@ -60,11 +60,16 @@ _PERSONAL: Final = ("ACME_EMAIL",)
 def add(parser: argparse.ArgumentParser) -> None:
     """Its argument."""
     parser.description = (
-        "Writes one archive for whoever helps: settings without secrets, versions, doctor, health, metrics,\n"
-        "sizes, plans of the questions that are asked most, the last errors. No payloads, no keys, no names."
+        "Writes an archive for whoever helps you: settings without secrets, versions, doctor, health,"
+        " metrics,\n"
+        "sizes, query plans, the last errors. No payloads, no keys, no names."
     )
     parser.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="default: trace-svc-support-TIME.tar.gz, here"
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help="default: trace-svc-support-TIME.tar.gz in the current folder",
     )
     offer_json(parser)
 
@@ -74,14 +79,14 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     moment = now()
     path = arguments.file or Path(f"trace-svc-support-{moment:%Y%m%dT%H%M%SZ}.tar.gz")
     if path.exists():
-        raise OperatorError(f"{path} is there already: name another file")
+        raise OperatorError(f"{path} already exists: choose another file")
     parts = await gathered(settings, os.environ, moment)
     _write(path, parts, moment)
     if arguments.json:
         print_json({"file": str(path), "parts": list(parts)})
         return
     print(f"wrote {path}: {', '.join(parts)}")
-    print("look into it before you pass it on: it holds settings, sizes and plans, and no payloads")
+    print("check it before you pass it on: it contains settings, sizes and query plans, but no payloads")
 
 
 def _write(path: Path, parts: Mapping[str, str], moment: datetime) -> None:
@@ -104,7 +109,7 @@ async def gathered(settings: Settings, env: Mapping[str, str], moment: datetime)
         async with open_store(settings, as_it_is=True) as store:
             parts |= await _of_database(settings, store.database, moment)
     except (Outage, OperatorError) as error:
-        parts["database.txt"] = f"the database cannot be asked: {type(error).__name__}\n"
+        parts["database.txt"] = f"the database is not available: {type(error).__name__}\n"
     log = settings.data_dir / "postgres" / "log" / "server.log"
     parts["database-errors.txt"] = await trio.to_thread.run_sync(_last_errors, log)
     return parts
@@ -212,7 +217,7 @@ def _last_errors(log: Path) -> str:
             file.seek(max(0, log.stat().st_size - _LOG_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
-        return "there is no log of an embedded database here\n"
+        return "no log of an embedded database here\n"
     trouble = [_masked(line) for line in lines if _TROUBLE.search(line) and _STARTING not in line]
     return "\n".join(trouble[-_LOG_LINES:]) + "\n"
 

@@ -23,10 +23,10 @@ class CommandFile(Protocol):
 #: What commands are for, in the order of `--help`.
 GROUPS: Final = (
     "run the service",
-    "ask and look",
-    "detect and tell",
-    "let people and programs in",
-    "keep, move and restore",
+    "ask questions",
+    "find out what broke",
+    "manage access",
+    "keep, move and restore data",
 )
 #: In a variable each, for the rows below.
 _RUN, _ASK, _DETECT, _ADMIT, _KEEP = GROUPS
@@ -58,69 +58,71 @@ COMMANDS: Final = (
     Command("serve", "run the service", "serve", serves=True, own_secrets=True, group=_RUN),
     Command(
         "restart",
-        "have the service begin anew, without a refused request",
+        "restart the service without refusing a request",
         "restart",
         looks_only=True,
         group=_RUN,
     ),
-    Command("init", "write a folder to start from with Docker Compose", "init", looks_only=True, group=_RUN),
-    Command("keys", "make, list, rotate and revoke API keys", "keys", group=_ADMIT),
-    Command("retention", "show what is kept how long, or sweep now", "retention", group=_KEEP),
+    Command("init", "write a Docker Compose setup", "init", looks_only=True, group=_RUN),
+    Command("keys", "create, list, rotate and revoke API keys", "keys", group=_ADMIT),
+    Command("retention", "show how long data is kept, or delete expired data now", "retention", group=_KEEP),
     Command(
         "secrets",
-        "list what is sealed, or seal it anew with the present key",
+        "list encrypted values, or encrypt them with a new key",
         "secrets",
         own_secrets=True,
         group=_ADMIT,
     ),
     Command(
-        "dead-letters", "list, show, replay and drop what could not be stored", "dead_letters", group=_KEEP
+        "dead-letters",
+        "list, show, replay and drop batches that could not be stored",
+        "dead_letters",
+        group=_KEEP,
     ),
     Command("taxonomy", "import failure modes, chains, packs and intents", "taxonomy", group=_DETECT),
-    Command(
-        "detectors", "list what watches a project, or say what would have fired", "detectors", group=_DETECT
-    ),
+    Command("detectors", "list detectors, or show what they would have found", "detectors", group=_DETECT),
     Command(
         "ask",
-        "ask about stored spans: counts, costs, durations, by any field, and what differs",
+        "ask about spans and traces: counts, costs, durations by any field",
         "ask",
         group=_ASK,
     ),
     Command(
-        "first-look", "say what is broken or missing before there is a baseline", "first_look", group=_ASK
+        "first-look", "show what is broken or missing, from the first traces on", "first_look", group=_ASK
     ),
-    Command("findings", "list and show the causes behind firings", "findings", group=_DETECT),
+    Command("findings", "list and show findings of detectors", "findings", group=_DETECT),
     Command("cases", "list, show, resolve, mute and absorb cases", "cases", group=_DETECT),
     Command("reconcile", "compare a provider's bill with what was traced", "reconcile", group=_ASK),
-    Command("reprice", "work stored costs out anew from the present prices", "rework", group=_KEEP),
-    Command("remap", "read stored spans anew with the present mapping and prices", "rework", group=_KEEP),
-    Command("users", "list accounts, give one a new password", "users", group=_ADMIT),
+    Command("reprice", "recompute stored costs with the current prices", "rework", group=_KEEP),
+    Command("remap", "reprocess stored spans with the current mapping and prices", "rework", group=_KEEP),
+    Command("users", "list accounts, or reset a password", "users", group=_ADMIT),
+    Command("backup", "back up the running service; verify, list and prune backups", "backup", group=_KEEP),
     Command(
-        "backup", "back up beside the running service, verify, list and prune backups", "backup", group=_KEEP
+        "export", "export spans, traces or sessions as JSON lines, OTLP or Parquet", "export", group=_KEEP
     ),
     Command(
-        "export", "stream spans, traces or sessions as JSON lines, OTLP or Parquet", "export", group=_KEEP
-    ),
-    Command(
-        "import", "move in what Phoenix, MLflow, Langfuse or another instance has", "importing", group=_KEEP
+        "import",
+        "import from Phoenix, MLflow, Langfuse, coding agents or another instance",
+        "importing",
+        group=_KEEP,
     ),
     Command("erase", "erase a trace, a session or all data of a user", "erase", group=_KEEP),
-    Command("disk", "show what takes the disk, and when the budget is reached", "disk", group=_KEEP),
-    Command("size", "say how large a machine must be for your traffic", "size", looks_only=True, group=_RUN),
-    Command("upgrade", "rehearse what this release will do to the database", "upgrade", group=_RUN),
-    Command("restore", "bring a backup back into an empty database", "restore", group=_KEEP),
-    Command("demo", "send sample agent traces and ask about them", "demo", group=_ASK),
+    Command("disk", "show what uses the disk, and when the budget is reached", "disk", group=_KEEP),
+    Command("size", "estimate the machine you need for your traffic", "size", looks_only=True, group=_RUN),
+    Command("upgrade", "rehearse the database upgrade of this release", "upgrade", group=_RUN),
+    Command("restore", "restore a backup into an empty database", "restore", group=_KEEP),
+    Command("demo", "send sample traces of agents, and query them", "demo", group=_ASK),
     Command(
         "alerts",
-        "list, add, test, mute and replay alerts, and say what rules would have told",
+        "manage alert rules and channels, and test rules on past data",
         "alerts",
         own_secrets=True,
         group=_DETECT,
     ),
-    Command("agent-runs", "list, show, begin and cancel runs of agents", "agent_runs", group=_DETECT),
+    Command("agent-runs", "list, show, start and cancel agent runs", "agent_runs", group=_DETECT),
     Command(
         "sandbox-runner",
-        "run agents for a service, perhaps on another machine",
+        "run agents for the service, possibly on another machine",
         "sandbox_runner",
         serves=True,
         looks_only=True,
@@ -128,21 +130,21 @@ COMMANDS: Final = (
     ),
     Command(
         "support-bundle",
-        "write settings, health, sizes and plans into one archive, without payloads",
+        "collect diagnostics in one archive, without payloads",
         "support_bundle",
         looks_only=True,
         group=_RUN,
     ),
     Command(
         "completion",
-        "print a script by which bash, zsh or fish complete these commands",
+        "print a completion script for bash, zsh or fish",
         "completion",
         looks_only=True,
         group=_RUN,
     ),
     Command(
         "doctor",
-        "say what is configured, what is reachable and what is wrong",
+        "check the configuration and everything the service needs",
         "doctor",
         looks_only=True,
         group=_RUN,

@@ -23,7 +23,7 @@ async def default_project(store: Store) -> Project:
     project = await ProjectStore(store.database).make_default()
     if project is None:
         raise OperatorError(
-            f"the project {DEFAULT_ORG}/{DEFAULT_PROJECT} was deleted; name another one with --project"
+            f"the project {DEFAULT_ORG}/{DEFAULT_PROJECT} was deleted; choose another one with --project"
         )
     return project
 
@@ -44,7 +44,7 @@ def read_filters(where: Sequence[str]) -> dict[str, FilterValue]:
     for text in where:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise OperatorError(f"'{text[:100]}' is no FIELD=VALUE, such as status=error")
+            raise OperatorError(f"'{text[:100]}' is not FIELD=VALUE, such as status=error")
         filters[name.strip()] = value or None
     return filters
 

@@ -62,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     importing = verbs.add_parser(
         "import",
-        help="make a project's taxonomy what a file says",
+        help="replace the taxonomy of a project with a file",
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

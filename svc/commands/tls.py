@@ -36,11 +36,9 @@ def certificate_findings(components: Mapping[str, Any]) -> list[Finding]:
         return []
     fault = f"; last fault: {details['last_fault']}" if "last_fault" in details else ""
     if details["tls"] == "waiting":
-        text = (
-            f"no authority has given a certificate for {details['domain']} yet, a self-signed one is served"
-        )
+        text = f"no certificate for {details['domain']} yet; a self-signed one is used"
         return [Finding("warn", "tls", text + fault)]
-    text = f"served for {details['domain']}: by {details['issuer']}, {details['days_left']} days left{fault}"
+    text = f"used for {details['domain']}: by {details['issuer']}, {details['days_left']} days left{fault}"
     if details["tls"] == "expired":
         return [Finding("FAIL", "tls", text)]
     return [Finding("warn" if fault or details["days_left"] < FEW_DAYS else "ok", "tls", text)]

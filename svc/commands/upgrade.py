@@ -34,17 +34,21 @@ class NoSuchUpgrade(OperatorError):
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Rehearses the steps of the schema that this release is ahead of the database, on a scratch server,\n"
-        "and says of each how long it takes, whom it keeps from which table, what it writes anew, how much\n"
-        "disk it takes and whether the release before can go on. Times are scaled from one percent of the\n"
-        "rows, of a small database from more, with --full from all of them. Ends with 1 when a window is\n"
-        "needed. It runs beside the service of the release before, and changes nothing of the database.\n"
-        "--finish removes the database of an older PostgreSQL, which the start that brought it over has kept."
+        "Rehearses the pending schema migrations on a scratch server, and shows for each how long it takes,\n"
+        "which tables it locks, what it rewrites, how much disk it needs, and whether the earlier "
+        "release can\n"
+        "keep running. Times are scaled up from one percent of the rows (more for a small database, all of\n"
+        "them with --full). The exit status is 1 if you need a maintenance window. It runs beside the"
+        " service\n"
+        "of the earlier release and changes nothing in the database.\n"
+        "--finish removes the copy of the database that an upgrade of PostgreSQL has kept."
     )
     parser.add_argument("--check", action="store_true", help="rehearse with a part of the rows")
     parser.add_argument("--full", action="store_true", help="rehearse with all rows")
-    parser.add_argument("--finish", action="store_true", help="remove what is kept of an older PostgreSQL")
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where the scratch server may lie")
+    parser.add_argument(
+        "--finish", action="store_true", help="remove the kept copy of an older PostgreSQL database"
+    )
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="folder for the scratch server")
     offer_json(parser)
 
 
@@ -53,7 +57,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.finish:
         return await _finish(settings)
     if not (arguments.check or arguments.full):
-        raise NoSuchUpgrade("the new release upgrades when it starts; say --check to rehearse it before")
+        raise NoSuchUpgrade(
+            "the new release upgrades the database when it starts; use --check to rehearse that"
+        )
     async with open_store(settings, as_it_is=True) as store:
         rehearsal = await rehearse_upgrade(
             store.database, settings, full=arguments.full, scratch=arguments.scratch, told=Teller()
@@ -68,30 +74,32 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> int:
 async def _finish(settings: Settings) -> int:
     async with open_store(settings) as store:
         if store.embedded is None:
-            raise NoSuchUpgrade("the database is served: its server knows what it keeps of older releases")
+            raise NoSuchUpgrade(
+                "the database is a server of its own; this command only cleans up the embedded one"
+            )
         home = store.embedded.cluster.home
         removals = await trio.to_thread.run_sync(discard_older, home)
     for major, freed in removals:
-        print(f"removed the database of PostgreSQL {major} in {home / major}: {size(freed)} are free")
+        print(f"removed the database of PostgreSQL {major} in {home / major}: {size(freed)} freed")
     if not removals:
-        print("nothing is kept of an older PostgreSQL")
+        print("there is no copy of an older PostgreSQL database")
     return 0
 
 
 def _print(rehearsal: Rehearsal) -> None:
     if not rehearsal.applied:
-        print("the database has no schema yet: the first start makes it")
+        print("the database has no schema yet; the first start creates it")
         return
     newest = max(rehearsal.applied)
     if not rehearsal.steps:
-        print(f"the database is at step {newest}, and this release has none that is ahead: nothing to do")
+        print(f"the database is at step {newest}, and this release has no newer one: nothing to do")
         return
-    print(f"the database is at step {newest}; {len(rehearsal.steps)} steps are ahead")
+    print(f"the database is at step {newest}; {len(rehearsal.steps)} steps are pending")
     part = f"{percent(rehearsal.share)} of those that matter"
     print(f"rehearsed with {count(rehearsal.rows)} rows, {part}{_scaled(rehearsal)}\n")
     print_columns(
         [
-            ("step", "kind", "takes", "keeps others from", "writes anew", "disk"),
+            ("step", "kind", "takes", "locks", "rewrites", "disk"),
             *(_row(step) for step in rehearsal.steps),
         ]
     )

@@ -24,9 +24,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     listing = verbs.add_parser("list", help="list the accounts")
     reset = verbs.add_parser(
-        "reset-password", help="give an account a new password, print it once, and end its sessions"
+        "reset-password", help="set a new password, print it once, and sign the account out everywhere"
     )
-    reset.add_argument("email", help="the address of the account")
+    reset.add_argument("email", help="the e-mail address of the account")
     for verb in (listing, reset):
         offer_json(verb)
 
@@ -68,13 +68,13 @@ async def _list(accounts: AccountStore, *, as_json: bool) -> None:
         )
     print_columns(rows)
     if len(rows) == 1:
-        print("nobody has signed up yet; the first who does owns the instance")
+        print("nobody has signed up yet; the first person who does owns the instance")
 
 
 async def _reset(accounts: AccountStore, email: str, *, as_json: bool) -> None:
     account = await accounts.by_email(email_key(email) or "")
     if account is None:
-        raise OperatorError(f"nobody has the address {email}; `trace-svc users list` shows who there is")
+        raise OperatorError(f"no account has the address {email}; see `trace-svc users list`")
     password = secrets.token_urlsafe(16)
     await accounts.set_password(account.id, password, actor=OPERATOR)
     if as_json:

@@ -138,32 +138,36 @@ class Settings:
     """Every setting of the service. Fields stand in the order in which the README lists them."""
 
     http_bind: tuple[str, int] = setting(
-        "SVC_HTTP_BIND", BIND, DEFAULT_BIND, "Address of the HTTP server; gRPC listens on the same host."
+        "SVC_HTTP_BIND", BIND, DEFAULT_BIND, "Address of the HTTP server. gRPC listens on the same host."
     )
     https_bind: tuple[str, int] = setting(
-        "SVC_HTTPS_BIND", BIND, "127.0.0.1:8443", "Address of the HTTPS server, where this process does TLS."
+        "SVC_HTTPS_BIND",
+        BIND,
+        "127.0.0.1:8443",
+        "Address of the HTTPS server, if this process terminates TLS.",
     )
     data_dir: Path = setting(
         "SVC_DATA_DIR",
         FOLDER,
         default_data_dir(),
-        "Folder of the embedded database and of everything else that is kept.",
+        "Folder for the embedded database and everything else the service keeps.",
         shown="~/.local/share/trace-svc, for root /var/lib/trace-svc",
     )
     log_level: str = setting(
-        "SVC_LOG_LEVEL", one_of("debug", "info", "warning", "error"), "info", "Least level that is logged."
+        "SVC_LOG_LEVEL", one_of("debug", "info", "warning", "error"), "info", "Lowest level to log."
     )
     log_format: str = setting(
         "SVC_LOG_FORMAT",
         one_of("text", "json"),
         "text",
-        "How log lines are written: `key=value`, with colours on a terminal, or a JSON object each.",
+        "Format of log lines: `text` is `key=value`, with colours on a terminal; `json` is one JSON "
+        "object per line.",
     )
     shutdown_drain_s: float = setting(
         "SVC_SHUTDOWN_DRAIN_SECONDS",
         SECONDS,
         "25",
-        "Longest time that a stop waits for requests to end and for the spool to empty.",
+        "How long a shutdown waits at most for open requests and for the spool to empty.",
         unit="s",
     )
 
@@ -171,166 +175,176 @@ class Settings:
         "SVC_PRICES_FILE",
         FILE,
         "",
-        "TOML file with prices of your own, before those of the price book; read anew on SIGHUP.",
+        "TOML file with your own prices. They override the built-in price book. Read again on SIGHUP.",
     )
 
     transport: str = setting(
-        "SVC_INGEST_OTLP_TRANSPORT", one_of("HTTP", "GRPC", "BOTH"), "HTTP", "Doors open for OTLP."
+        "SVC_INGEST_OTLP_TRANSPORT",
+        one_of("HTTP", "GRPC", "BOTH"),
+        "HTTP",
+        "Which OTLP transports accept spans.",
     )
-    grpc_port: int = setting("SVC_INGEST_OTLP_GRPC_PORT", PORT, "4317", "Port of the gRPC door.")
+    grpc_port: int = setting("SVC_INGEST_OTLP_GRPC_PORT", PORT, "4317", "Port of the gRPC server.")
     genai_events: bool = setting(
         "SVC_INGEST_GENAI_EVENTS",
         BOOLEAN,
         "false",
-        "Takes OTLP logs: events of Claude Code, Codex and Gemini CLI become spans, messages of GenAI events"
-        " steps under their span, results of evaluations feedback on it; other records, and metrics, are"
-        " dropped with a count.",
+        "Accept OTLP logs: events of Claude Code, Codex and Gemini CLI become spans, messages in GenAI "
+        "events become steps of their span, evaluation results become feedback. Other log records, and "
+        "metrics, are dropped and counted.",
     )
     max_body_bytes: int = setting(
         "SVC_INGEST_MAX_BODY_BYTES",
         BYTES,
         str(64 * _MIB),
-        "Largest body of an ingest request, as sent and as inflated.",
+        "Largest body of an ingest request, both compressed and decompressed.",
         unit="bytes",
     )
     spool_mode: str = setting(
         "SVC_INGEST_SPOOL_MODE",
         one_of("memory", "disk", "kafka"),
         "memory",
-        "Where accepted batches wait for the database: memory, the local disk, or a Kafka-API broker.",
+        "Where accepted batches wait for the database: in memory, on the local disk, or in a "
+        "Kafka-compatible broker.",
     )
     spool_max_bytes: int = setting(
         "SVC_INGEST_SPOOL_MAX_BYTES",
         BYTES,
         str(128 * _MIB),
-        "Budget for accepted batches until they are stored; above it ingest answers 503.",
+        "Budget for accepted batches that are not stored yet. When it is full, ingest answers 503.",
         unit="bytes",
     )
     spool_disk_max_bytes: int = setting(
         "SVC_INGEST_SPOOL_DISK_MAX_BYTES",
         BYTES,
         str(4096 * _MIB),
-        "Budget on disk in disk mode; `SVC_INGEST_SPOOL_MAX_BYTES` then bounds what is also held in memory.",
+        "Budget on disk in disk mode. `SVC_INGEST_SPOOL_MAX_BYTES` then limits what is also kept in memory.",
         unit="bytes",
     )
     spool_max_lag_ms: int = setting(
         "SVC_INGEST_SPOOL_MAX_LAG_MS",
         integer(0, 10**12),
         "300000",
-        "Age of the oldest waiting batch above which health reports DOWN; 0 disables the check.",
+        "Health reports DOWN when the oldest waiting batch is older than this. 0 turns the check off.",
         unit="ms",
     )
     max_spans: int = setting(
-        "SVC_INGEST_MAX_SPANS", COUNT, "65536", "Most spans of one body; one with more is answered 413."
+        "SVC_INGEST_MAX_SPANS", COUNT, "65536", "Most spans in one body. A larger body is answered with 413."
     )
     max_groups: int = setting(
-        "SVC_INGEST_MAX_GROUPS", COUNT, "65536", "Most `resource_spans` and `scope_spans` of one body."
+        "SVC_INGEST_MAX_GROUPS", COUNT, "65536", "Most `resource_spans` and `scope_spans` in one body."
     )
     max_entries: int = setting(
         "SVC_INGEST_MAX_ENTRIES",
         COUNT,
         "2000000",
-        "Most attributes, events and links of all spans of one body, and values nested in its long spans.",
+        "Most attributes, events and links over all spans of one body, including values nested in its "
+        "long spans.",
     )
     max_span_attributes: int = setting(
         "SVC_INGEST_MAX_SPAN_ATTRIBUTES",
         COUNT,
         "20000",
-        "Most attributes of one span, event, link, resource or scope.",
+        "Most attributes on one span, event, link, resource or scope.",
     )
-    max_span_events: int = setting("SVC_INGEST_MAX_SPAN_EVENTS", COUNT, "2000", "Most events of one span.")
-    max_span_links: int = setting("SVC_INGEST_MAX_SPAN_LINKS", COUNT, "2000", "Most links of one span.")
+    max_span_events: int = setting("SVC_INGEST_MAX_SPAN_EVENTS", COUNT, "2000", "Most events on one span.")
+    max_span_links: int = setting("SVC_INGEST_MAX_SPAN_LINKS", COUNT, "2000", "Most links on one span.")
     max_span_values: int = setting(
         "SVC_INGEST_MAX_SPAN_VALUES",
         COUNT,
         "500000",
-        "Most attributes, events, links and values nested in them of one span.",
+        "Most attributes, events, links and nested values on one span.",
     )
     max_depth: int = setting(
-        "SVC_INGEST_MAX_DEPTH", integer(1, 64), "64", "Most arrays and maps that a value may lie in."
+        "SVC_INGEST_MAX_DEPTH", integer(1, 64), "64", "How deep arrays and maps may be nested in a value."
     )
     quota_trace_spans: int = setting(
         "SVC_QUOTA_TRACE_SPANS",
         COUNT_OR_NONE,
         "5000000",
-        "Most spans of one trace that a project may send, counted by each copy since its start; those beyond"
-        " are refused one by one. 0: no quota.",
+        "Most spans that a project may send for one trace. Each copy of the service counts from its "
+        "start. Spans over the quota are rejected one by one. 0: no quota.",
     )
     quota_names_per_day: int = setting(
         "SVC_QUOTA_NAMES_PER_DAY",
         COUNT_OR_NONE,
         "100000",
-        "Most distinct span names that a project may send on one day (UTC), counted by each copy since its"
-        " start; spans with further names are refused one by one. 0: no quota.",
+        "Most distinct span names that a project may send in one day (UTC). Each copy of the service "
+        "counts from its start. Spans with further names are rejected one by one. 0: no quota.",
     )
     quota_key_bytes_per_minute: int = setting(
         "SVC_QUOTA_KEY_BYTES_PER_MINUTE",
         BYTES_OR_NONE,
         str(16 << 30),
-        "Most bytes of bodies, as sent, that one key may send in a minute; a body beyond is answered 429 with"
-        " `Retry-After`. 0: no quota.",
+        "Most bytes that one key may send in a minute, as transferred. A body over the quota is answered"
+        " with 429 and `Retry-After`. 0: no quota.",
         unit="bytes",
     )
     drainers: int = setting(
         "SVC_INGEST_DRAINERS",
         integer(1, 16),
         "2",
-        "Drainers in memory and disk mode, never fewer than decoders and one; Settings → Health shows them.",
+        "Drainers in memory and disk mode. There is always at least one more than there are decoders; "
+        "Settings → Health shows the number.",
     )
     decoders: int = setting(
         "SVC_INGEST_DECODERS",
         integer(0, 32),
         default_decoders(),
-        "Processes that decode and store spans beside the one that answers; 0 does it all in one.",
-        shown="one for each core, at most 4; none on a single core",
+        "Processes that decode and store spans. With 0, the main process does it.",
+        shown="one per core, at most 4; 0 on a single core",
     )
     compiled_modules: bool = setting(
         "SVC_COMPILED_MODULES",
         BOOLEAN,
         "true",
-        "Whether modules run compiled where the installation has them compiled; the doctor says which is so.",
+        "Use the compiled modules if the installation has them. `trace-svc doctor` shows which ones are "
+        "used.",
     )
     kafka_consumers: int = setting(
-        "SVC_INGEST_SPOOL_KAFKA_CONSUMERS", integer(1, 64), "4", "Drainers in kafka mode, useful up to 8."
+        "SVC_INGEST_SPOOL_KAFKA_CONSUMERS",
+        integer(1, 64),
+        "4",
+        "Drainers in kafka mode. More than 8 do not help.",
     )
     kafka_bootstrap_servers: str = setting(
-        "SVC_INGEST_SPOOL_KAFKA_BOOTSTRAP_SERVERS", BROKERS, "localhost:9092", "Brokers of kafka mode."
+        "SVC_INGEST_SPOOL_KAFKA_BOOTSTRAP_SERVERS", BROKERS, "localhost:9092", "Brokers in kafka mode."
     )
     kafka_replication_factor: int = setting(
         "SVC_INGEST_SPOOL_KAFKA_REPLICATION_FACTOR",
         integer(1, 9),
         "1",
-        "Copies of each message in kafka mode; above 1 the broker waits for two.",
+        "Copies of each message in kafka mode. Above 1, a write waits for two of them.",
     )
 
     kafka_security_protocol: str = setting(
         "SVC_INGEST_SPOOL_KAFKA_SECURITY_PROTOCOL",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         "PLAINTEXT",
-        "How the brokers are spoken to.",
+        "Protocol to the brokers.",
     )
     kafka_sasl_mechanism: str = setting(
         "SVC_INGEST_SPOOL_KAFKA_SASL_MECHANISM",
         one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
         "SCRAM-SHA-512",
-        "How name and password are shown to the brokers.",
+        "How the service authenticates to the brokers, for the SASL protocols.",
     )
     kafka_user: str | None = setting(
-        "SVC_INGEST_SPOOL_KAFKA_USER", OPTIONAL, "", "Name at the brokers, for the SASL protocols."
+        "SVC_INGEST_SPOOL_KAFKA_USER", OPTIONAL, "", "User name at the brokers, for the SASL protocols."
     )
     kafka_password: str | None = setting(
         "SVC_INGEST_SPOOL_KAFKA_PASSWORD", OPTIONAL, "", "Password at the brokers.", secret=True
     )
     kafka_ca_file: Path | None = setting(
-        "SVC_INGEST_SPOOL_KAFKA_CA_FILE", FILE, "", "PEM file of what the brokers are trusted by.",
-        shown="those that are commonly trusted",
+        "SVC_INGEST_SPOOL_KAFKA_CA_FILE", FILE, "", "PEM file with the certificate authority of the brokers.",
+        shown="the system's certificate authorities",
     )  # fmt: skip
 
     tee_endpoint: str | None = setting(
         "SVC_TEE_ENDPOINT",
         WEB_URL,
         "",
-        "Address to which what ingest accepted is sent as well, as OTLP over HTTP, while you compare.",
+        "Second address for all accepted spans (OTLP over HTTP), to compare this service with another one.",
     )
     tee_headers: tuple[tuple[str, str], ...] = setting(
         "SVC_TEE_HEADERS",
@@ -343,7 +357,8 @@ class Settings:
         "SVC_TEE_MAX_BYTES",
         BYTES,
         str(32 * _MIB),
-        "What may wait in memory for that endpoint; beyond it spans are stored but not sent on, and counted.",
+        "How much may wait in memory for that endpoint. Beyond it, spans are stored but not forwarded, "
+        "and counted.",
         unit="bytes",
     )
 
@@ -351,13 +366,13 @@ class Settings:
         "SVC_JDBC_URL",
         DB_URL,
         "",
-        "A served PostgreSQL instead of the embedded one; its credentials may stand in the URL.",
+        "URL of your own PostgreSQL, used in place of the embedded one. It may contain user and password.",
         secret=True,
     )
     db_host: str | None = setting(
-        "DB_HOST", OPTIONAL, "", "Host of a served PostgreSQL; blank means the embedded one."
+        "DB_HOST", OPTIONAL, "", "Host of your own PostgreSQL. Blank: the embedded one."
     )
-    db_port: int = setting("DB_PORT", PORT, "5432", "Port of the served PostgreSQL.")
+    db_port: int = setting("DB_PORT", PORT, "5432", "Port of your own PostgreSQL.")
     db_name: str = setting("DB_NAME", TEXT, "trace_svc", "Name of the database.")
     db_user: str = setting("DB_USER", TEXT, "trace_svc", "User of the database.")
     db_password: str = setting("DB_PASSWORD", TEXT, "trace_svc", "Password of the database.", secret=True)
@@ -365,56 +380,57 @@ class Settings:
         "SVC_READ_URL",
         DB_URL,
         "",
-        "A streaming replica of the served PostgreSQL: queries, tools and pages read spans and traces there.",
+        "Streaming replica of your own PostgreSQL. Queries, MCP tools and pages read spans and traces "
+        "from it.",
         secret=True,
     )
     read_max_lag_s: float = setting(
         "SVC_READ_MAX_LAG_SECONDS",
         SECONDS,
         "5",
-        "A replica that is further behind is not asked.",
+        "A replica that is further behind than this is not used.",
         unit="s",
     )
     db_data_dir: str = setting(
         "DB_DATA_DIR",
         TEXT,
         "trace-svc-db",
-        "Compose only: a bare name is a named volume, a path is a host bind.",
+        "Compose only: a plain name is a named volume, a path is a host folder.",
     )
 
     trace_ttl_days: int = setting(
-        "SVC_RETENTION_TRACE_TTL_DAYS", DAYS, "90", "How long traces are kept; 0 keeps them forever.",
+        "SVC_RETENTION_TRACE_TTL_DAYS", DAYS, "90", "How long traces are kept. 0 keeps them forever.",
         unit="days",
     )  # fmt: skip
     detection_ttl_days: int = setting(
-        "SVC_RETENTION_DETECTION_TTL_DAYS", DAYS, "90", "How long detections are kept; 0 keeps them forever.",
+        "SVC_RETENTION_DETECTION_TTL_DAYS", DAYS, "90", "How long detections are kept. 0 keeps them forever.",
         unit="days",
     )  # fmt: skip
     retention_enabled: bool = setting(
-        "SVC_RETENTION_ENABLED", BOOLEAN, "true", "Whether the hourly retention sweep deletes anything."
+        "SVC_RETENTION_ENABLED", BOOLEAN, "true", "Let the hourly retention job delete what has expired."
     )
 
     backup_dir: Path | None = setting(
-        "SVC_BACKUP_DIR", FILE, "", "Folder of the nightly backup; blank makes none."
+        "SVC_BACKUP_DIR", FILE, "", "Folder for nightly backups. Blank: no nightly backup."
     )
-    backup_at: time = setting("SVC_BACKUP_AT", CLOCK, "03:10", "When the nightly backup begins, UTC.")
+    backup_at: time = setting("SVC_BACKUP_AT", CLOCK, "03:10", "When the nightly backup starts, in UTC.")
     backup_physical: bool = setting(
         "SVC_BACKUP_PHYSICAL",
         BOOLEAN,
         "false",
-        "Whether the nightly backup copies the files of the embedded database, as `backup --physical` does.",
+        "Let the nightly backup copy the files of the embedded database, like `backup --physical`.",
     )
     backup_keep: int = setting(
         "SVC_BACKUP_KEEP",
         integer(0, 10_000),
         "14",
-        "How many backups the nightly one leaves; 0 leaves all of them.",
+        "How many backups to keep. 0 keeps all of them.",
     )
     backup_passphrase: str | None = setting(
         "SVC_BACKUP_PASSPHRASE",
         PASSPHRASE,
         "",
-        "Seals the secrets in a backup; without it they are not in it.",
+        "Encrypts the secrets in a backup. Without it, backups contain no secrets.",
         secret=True,
     )
 
@@ -422,7 +438,8 @@ class Settings:
         "SVC_DISK_BUDGET_BYTES",
         integer(0, 2**60),
         "0",
-        "What the database, its log and the spool may take; near it the oldest days go; 0 sets none.",
+        "How much disk the database, its log and the spool may use. Close to the limit, the oldest days "
+        "are deleted. 0: no limit.",
         unit="bytes",
     )
 
@@ -430,27 +447,31 @@ class Settings:
         "SVC_QUESTIONS_PER_KEY",
         integer(1, 64),
         "4",
-        "Questions (queries, tool calls, reads and writes of settings) that one key, or one person who has"
-        " signed in, may have under way at once; more are answered 429.",
+        "How many queries, tool calls and settings requests one key, or one signed-in person, may run at"
+        " once. Any more are answered with 429.",
     )
 
     secret_key: bytes = setting(
         "SVC_SECRET_KEY",
         OWN_KEY,
         PLACEHOLDER_SECRET_KEY,
-        "AES-256-GCM key that seals stored secrets; a local start makes its own in `SVC_DATA_DIR/secrets`.",
+        "AES-256-GCM key that encrypts stored secrets. A local start creates its own in "
+        "`SVC_DATA_DIR/secrets`.",
         shown="published placeholder",
         secret=True,
     )
     secret_key_previous: tuple[bytes, ...] = setting(
-        "SVC_SECRET_KEY_PREVIOUS", KEYS32, "", "Earlier sealing keys that still open older values.",
+        "SVC_SECRET_KEY_PREVIOUS",
+        KEYS32,
+        "",
+        "Earlier encryption keys, to read values that were stored with them.",
         secret=True,
-    )  # fmt: skip
+    )
     cookie_password: str = setting(
         "SVC_AUTH_COOKIE_PASSWORD",
         OWN_PASSWORD,
         PLACEHOLDER_COOKIE_PASSWORD,
-        "Key of the session cookie; a local start makes its own in `SVC_DATA_DIR/secrets`.",
+        "Key of the session cookie. A local start creates its own in `SVC_DATA_DIR/secrets`.",
         shown="published placeholder",
         secret=True,
     )
@@ -458,86 +479,100 @@ class Settings:
         "SVC_AUTH_DISABLED",
         BOOLEAN,
         "false",
-        "Single-user mode: whoever reaches the service owns it, and `/mcp` is off.",
+        "Single-user mode: everyone who can reach the service owns it, and `/mcp` is off.",
     )
     mcp_extensions: bool = setting(
         "SVC_MCP_EXTENSIONS",
         BOOLEAN,
         "true",
-        "Whether MCP has tools and arguments beyond the published interface; false lists exactly its own.",
+        "Offer MCP tools and arguments beyond the published interface. With false, MCP lists exactly the"
+        " published ones.",
     )
     mcp_oauth: bool = setting(
         "SVC_MCP_OAUTH",
         BOOLEAN,
         "false",
-        "Assistants may connect to MCP by OAuth, once somebody allowed it; without it by keys alone.",
+        "Let assistants connect to MCP with OAuth, after somebody approved them. Without it, they need a"
+        " key.",
     )
     auth_passwords: bool = setting(
         "SVC_AUTH_PASSWORDS",
         BOOLEAN,
         "true",
-        "Whether people sign up and in with a password; false leaves the identity provider alone.",
+        "Let people sign up and sign in with a password. With false, only the identity provider signs "
+        "people in.",
     )
     auth_tries_per_address: int = setting(
         "SVC_AUTH_TRIES_PER_ADDRESS",
         integer(0, 10**6),
         "30",
-        "Sign-ins and sign-ups that one client address may try within the window; 0 means any number.",
+        "How many times one client address may try to sign in or sign up within the window. 0: no limit.",
     )
     auth_tries_per_account: int = setting(
         "SVC_AUTH_TRIES_PER_ACCOUNT",
         integer(0, 10**6),
         "10",
-        "Failed sign-ins that one account may see from one address within the window; 0 means any number.",
+        "How many failed sign-ins an account may have from one address within the window. 0: no limit.",
     )
     auth_tries_per_account_anywhere: int = setting(
         "SVC_AUTH_TRIES_PER_ACCOUNT_ANYWHERE",
         integer(0, 10**6),
         "100",
-        "Failed sign-ins that one account may see from all addresses it is not known at; 0 means any number.",
+        "How many failed sign-ins an account may have from all unfamiliar addresses together within the "
+        "window. 0: no limit.",
     )
     auth_known_address_days: int = setting(
         "SVC_AUTH_KNOWN_ADDRESS_DAYS",
         integer(0, 365),
         "30",
-        "How long an account is known at an address it signed in from, where strangers' tries do not count.",
+        "How long an address stays familiar after somebody signed in from it. Failed sign-ins from "
+        "elsewhere do not lock it out.",
         unit="days",
     )
     auth_tries_window_s: float = setting(
-        "SVC_AUTH_TRIES_WINDOW_SECONDS", SECONDS, "300", "The window of the limits above.", unit="s"
+        "SVC_AUTH_TRIES_WINDOW_SECONDS",
+        SECONDS,
+        "300",
+        "Length of the window for the limits above.",
+        unit="s",
     )
     frontend_url: str | None = setting(
         "SVC_AUTH_FRONTEND_URL",
         WEB_URL,
         "",
-        "Landing origin after sign-in; derived from `SITE_DOMAIN`, else from `HTTP_PORT`.",
+        "Where people land after signing in. Derived from `SITE_DOMAIN`, else from `HTTP_PORT`.",
         shown="derived",
     )
     sso_api_key: str | None = setting(
-        "SSO_API_KEY", OPTIONAL, "", "Client secret of an external identity provider.", secret=True
+        "SSO_API_KEY", OPTIONAL, "", "Client secret at your identity provider.", secret=True
     )
-    sso_client_id: str | None = setting(
-        "SSO_CLIENT_ID", OPTIONAL, "", "Client id at the external identity provider."
-    )
+    sso_client_id: str | None = setting("SSO_CLIENT_ID", OPTIONAL, "", "Client id at your identity provider.")
     sso_issuer_url: str | None = setting(
         "SSO_ISSUER_URL",
         WEB_URL,
         "",
-        "Issuer of the external identity provider (OpenID Connect); goes with the two above.",
+        "Issuer URL of your identity provider (OpenID Connect). Needs the two above.",
     )
     sso_redirect_uri: str | None = setting(
-        "SSO_REDIRECT_URI", WEB_URL, "", "Redirect after external sign-in; derived from `SITE_DOMAIN`.",
+        "SSO_REDIRECT_URI",
+        WEB_URL,
+        "",
+        "Where the identity provider sends people back. Derived from `SITE_DOMAIN`.",
         shown="derived",
-    )  # fmt: skip
+    )
 
     site_domain: str | None = setting(
-        "SITE_DOMAIN", HOSTNAME, "", "Bare hostname of the public origin; unset serves plain HTTP only."
+        "SITE_DOMAIN",
+        HOSTNAME,
+        "",
+        "Public host name, without a scheme. If unset, the service speaks plain HTTP only.",
     )
     base_path: str = setting(
         "SVC_BASE_PATH",
         BASE_PATH,
         "",
-        "Path under which a proxy shows the service, such as `/traces`; it may strip it or pass it on.",
+        "Path under which a reverse proxy publishes the service, such as `/traces`. The proxy may strip "
+        "it or pass it on.",
     )
     tls_mode: str = setting(
         "TLS_MODE", one_of("acme", "owncert", "upstream"), "acme", "Where TLS ends when `SITE_DOMAIN` is set."
@@ -546,88 +581,94 @@ class Settings:
         "SVC_CERTS_DIR",
         FOLDER,
         "/certs",
-        "Folder of `tls.crt` and `tls.key` for `owncert`; looked at every minute and on SIGHUP.",
+        "Folder with `tls.crt` and `tls.key` for `owncert`. Checked every minute and on SIGHUP.",
     )
     acme_email: str | None = setting(
-        "ACME_EMAIL", OPTIONAL, "", "Required when `SITE_DOMAIN` is set in `acme` mode."
+        "ACME_EMAIL",
+        OPTIONAL,
+        "",
+        "Your e-mail address for the certificate authority. Required with `SITE_DOMAIN` in `acme` mode.",
     )
     acme_directory_url: str = setting(
         "SVC_ACME_DIRECTORY_URL",
         DIRECTORY_URL,
         "https://acme-v02.api.letsencrypt.org/directory",
-        "Directory of the certificate authority.",
+        "ACME directory of the certificate authority.",
     )
     acme_ca_file: Path | None = setting(
-        "SVC_ACME_CA_FILE", FILE, "", "PEM file of what a private authority is itself trusted by.",
-        shown="those that are commonly trusted",
+        "SVC_ACME_CA_FILE", FILE, "", "PEM file with the certificate authority of a private ACME server.",
+        shown="the system's certificate authorities",
     )  # fmt: skip
     trusted_proxies: tuple[Any, ...] = setting(
-        "TRUSTED_PROXIES", NETWORKS, "", "Networks whose forwarded headers are honoured, in `upstream` mode."
+        "TRUSTED_PROXIES", NETWORKS, "", "Networks whose forwarded headers are trusted, in `upstream` mode."
     )
-    http_port: int = setting("HTTP_PORT", PORT, "80", "Compose only: host port mapped to the front.")
-    https_port: int = setting("HTTPS_PORT", PORT, "443", "Compose only: host port for TLS.")
+    http_port: int = setting("HTTP_PORT", PORT, "80", "Compose only: host port for HTTP.")
+    https_port: int = setting("HTTPS_PORT", PORT, "443", "Compose only: host port for HTTPS.")
 
     telemetry_enabled: bool = setting(
-        "SVC_TELEMETRY_ENABLED", BOOLEAN, "true", "Whether the anonymous daily heartbeat may be sent."
+        "SVC_TELEMETRY_ENABLED", BOOLEAN, "true", "Send the anonymous daily heartbeat."
     )
     telemetry_url: str = setting(
         "SVC_TELEMETRY_URL",
         HEARTBEAT_URL,
         "https://heartbeat.trace-svc.example/v1/heartbeat",
-        "Where the heartbeat is sent.",
+        "Where the heartbeat goes.",
     )
     integration_networks: tuple[Any, ...] | None = setting(
         "SVC_INTEGRATION_ALLOWED_NETWORKS",
         OPTIONAL_NETWORKS,
         "",
-        "Networks beside the public ones that integrations (model providers, Git hosts) may reach.",
+        "Non-public networks that integrations (model providers, Git hosts) may reach.",
         shown="private and loopback when bound to loopback, else none",
     )
     alert_networks: tuple[Any, ...] | None = setting(
         "SVC_ALERT_ALLOWED_NETWORKS",
         OPTIONAL_NETWORKS,
         "",
-        "Networks beside the public ones that alerts may be sent to; these also over plain http.",
+        "Non-public networks that alerts may be sent to, over plain HTTP as well.",
         shown="private and loopback when bound to loopback, else none",
     )
     smtp_url: str | None = setting(
         "SVC_SMTP_URL",
         MAIL_URL,
         "",
-        "Mail server for alerts: `smtps://user:password@host`, or `smtp://…` which begins TLS"
-        " (`?starttls=off` does not).",
+        "Mail server for alerts: `smtps://user:password@host`, or `smtp://…`, which uses STARTTLS (turn "
+        "that off with `?starttls=off`).",
         secret=True,
     )
     smtp_from: str | None = setting(
         "SVC_SMTP_FROM",
         MAIL_ADDRESS,
         "",
-        "Address that alerts are mailed from.",
+        "Sender address of alert mails.",
         shown="trace-svc at the host of `SVC_SMTP_URL`",
     )
     smtp_ca_file: Path | None = setting(
-        "SVC_SMTP_CA_FILE", FILE, "", "PEM file of what the mail server is trusted by.",
-        shown="those that are commonly trusted",
+        "SVC_SMTP_CA_FILE", FILE, "", "PEM file with the certificate authority of the mail server.",
+        shown="the system's certificate authorities",
     )  # fmt: skip
     cloud_region: str | None = setting(
-        "CLOUD_REGION", OPTIONAL, "", "Ambient region for one cloud model provider."
+        "CLOUD_REGION",
+        OPTIONAL,
+        "",
+        "Region of the cloud model service.",
     )
     detectors_interval_s: int = setting(
         "SVC_DETECTORS_INTERVAL_SECONDS",
         integer(1, 86_400),
         "60",
-        "How often detectors look at what was counted since their last look.",
+        "How often detectors check what has arrived.",
         unit="s",
     )
     false_alarms_per_month: float = setting(
         "SVC_DETECTORS_FALSE_ALARMS_PER_MONTH",
         PER_MONTH,
         "2",
-        "Alarms that chance alone may raise in a project, over all its detectors; with fewer a real change is"
-        " told later.",
+        "How many false alarms you accept per project and month, over all detectors. With fewer, real "
+        "changes are reported later.",
     )
     encoder_url: str | None = setting(
-        "SVC_OBSERVER_ENCODER_URL", WEB_URL, "", "Encoder classifier service; blank in the open edition."
+        "SVC_OBSERVER_ENCODER_URL", WEB_URL, "", "Encoder classifier service. Blank in the open edition."
     )
     encoder_api_key: str | None = setting(
         "SVC_OBSERVER_ENCODER_API_KEY", OPTIONAL, "", "Key of the encoder classifier service.", secret=True
@@ -636,22 +677,22 @@ class Settings:
         "SVC_OBSERVER_AGENTIC_LAUNCHER_URL",
         WEB_URL,
         "",
-        "Sandbox-runner service for root-cause analysis and triage.",
-        shown="a child of a local start, else http://sandbox-runner:8080",
+        "Sandbox runner for root-cause analysis and triage.",
+        shown="a local start runs its own, else http://sandbox-runner:8080",
     )
     mcp_url: str | None = setting(
         "SVC_OBSERVER_AGENTIC_MCP_URL",
         WEB_URL,
         "",
-        "Where the sandbox runner reaches this service's `/mcp`.",
-        shown="the address of `SVC_HTTP_BIND`, else this host by its name",
+        "Address at which the sandbox runner reaches `/mcp` of this service.",
+        shown="the address of `SVC_HTTP_BIND`, else the name of this host",
     )
     runner_key: str | None = setting(
         "SANDBOX_RUNNER_KEY",
         OPTIONAL,
         "",
-        "Key that the service and its sandbox runner share.",
-        shown="random for the child of a local start",
+        "Key shared by the service and its sandbox runner.",
+        shown="random for a local start",
         secret=True,
     )
     runner_bind: tuple[str, int] = setting(
@@ -661,55 +702,56 @@ class Settings:
         "SANDBOX_BACKEND",
         one_of("container", "hosted", "local"),
         "container",
-        "Where agents run scripts: sibling containers, hosted microVMs; or `local`, the host's own"
-        " agent CLI.",
+        "Where agents run scripts: in sibling containers, in hosted microVMs, or with `local`, in an "
+        "agent CLI on this host.",
     )
     sandbox_work_volume: str = setting(
         "SANDBOX_WORK_VOLUME",
         TEXT,
         "trace-svc-sandbox-work",
-        "Name of the volumes of spawned containers; each run has its own, with the run's id behind it.",
+        "Prefix for the volume names of the containers. Each run has a volume of its own, named after "
+        "the run.",
     )
     sandbox_image: str = setting(
         "SANDBOX_IMAGE",
         TEXT,
         "python:3.12-slim",
-        "Image of the containers that run scripts; pulled at first use.",
+        "Image of the containers that run scripts. Pulled on first use.",
     )
     sandbox_engine: Path = setting(
         "SANDBOX_ENGINE_SOCKET", FOLDER, "/var/run/docker.sock", "Socket of the container engine."
     )
     sandbox_hosted_url: str | None = setting(
-        "SANDBOX_HOSTED_URL", WEB_URL, "https://api.e2b.app", "Where hosted microVMs are asked for."
+        "SANDBOX_HOSTED_URL", WEB_URL, "https://api.e2b.app", "API that creates hosted microVMs."
     )
     sandbox_hosted_key: str | None = setting(
-        "SANDBOX_HOSTED_KEY", OPTIONAL, "", "Key of the host of microVMs.", secret=True
+        "SANDBOX_HOSTED_KEY", OPTIONAL, "", "API key for hosted microVMs.", secret=True
     )
     sandbox_hosted_machines_url: str | None = setting(
         "SANDBOX_HOSTED_MACHINES_URL",
         WEB_URL,
         "",
-        "Where every microVM is reached, told apart by its header.",
-        shown="each by its own name below the host's domain",
+        "One address for all microVMs, if a header tells them apart.",
+        shown="each has its own host name",
     )
     sandbox_hosted_template: str = setting(
-        "SANDBOX_HOSTED_TEMPLATE", TEXT, "base", "Template of the microVMs; it has `python3`."
+        "SANDBOX_HOSTED_TEMPLATE", TEXT, "base", "Template of the microVMs. It must have `python3`."
     )
     sandbox_cli: str = setting(
-        "SANDBOX_CLI", PROGRAM, "claude", "Agent CLI of the `local` backend, by name or path."
+        "SANDBOX_CLI", PROGRAM, "claude", "Agent CLI for the `local` backend, by name or path."
     )
     agent_provider: str | None = setting(
         "AGENT_PROVIDER",
         one_of("first_party_api", "cloud_bearer_key", blank=True),
         "",
-        "How agents reach a model; unset means the signed-request cloud model service in `CLOUD_REGION`.",
+        "How agents reach a model. Unset: the cloud model service in `CLOUD_REGION`, with signed requests.",
     )
     agent_model: str | None = setting(
         "AGENT_MODEL",
         OPTIONAL,
         "",
-        "Model of agents where a project names none.",
-        shown="the newest Sonnet that the provider lists",
+        "Model for agents, unless the project sets one.",
+        shown="the newest Sonnet of the provider",
     )
     agent_output_tokens: int = setting(
         "AGENT_OUTPUT_TOKENS",
@@ -721,44 +763,49 @@ class Settings:
         "AGENT_CONTEXT_TOKENS",
         integer(16_000, 2_000_000),
         "150000",
-        "What that model reads at once, in tokens, its answer included.",
+        "Context window of that model in tokens, answer included.",
     )
     agent_base_url: str | None = setting(
-        "AGENT_BASE_URL", WEB_URL, "", "Where agents' provider is reached; blank is its own address."
+        "AGENT_BASE_URL", WEB_URL, "", "Address of the agents' model provider. Blank: its public address."
     )
     anthropic_api_key: str | None = setting(
-        "ANTHROPIC_API_KEY", OPTIONAL, "", "Key of agents with `AGENT_PROVIDER=first_party_api`.", secret=True
+        "ANTHROPIC_API_KEY",
+        OPTIONAL,
+        "",
+        "API key for agents with `AGENT_PROVIDER=first_party_api`.",
+        secret=True,
     )
     aws_bearer_token: str | None = setting(
         "AWS_BEARER_TOKEN_BEDROCK",
         OPTIONAL,
         "",
-        "Key of agents with `AGENT_PROVIDER=cloud_bearer_key`.",
+        "API key for agents with `AGENT_PROVIDER=cloud_bearer_key`.",
         secret=True,
     )
     aws_access_key_id: str | None = setting(
         "AWS_ACCESS_KEY_ID",
         OPTIONAL,
         "",
-        "Who signs agents' requests; blank asks the container's endpoint, then the machine's metadata.",
+        "Access key for signed requests. Blank: credentials come from the container's endpoint, then "
+        "from the machine's metadata.",
     )
     aws_secret_access_key: str | None = setting(
-        "AWS_SECRET_ACCESS_KEY", OPTIONAL, "", "With what agents' requests are signed.", secret=True
+        "AWS_SECRET_ACCESS_KEY", OPTIONAL, "", "Secret key for signed requests.", secret=True
     )
     aws_session_token: str | None = setting(
-        "AWS_SESSION_TOKEN", OPTIONAL, "", "Goes with keys that are over soon.", secret=True
+        "AWS_SESSION_TOKEN", OPTIONAL, "", "Session token of temporary credentials.", secret=True
     )
     aws_container_path: str | None = setting(
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         OPTIONAL,
         "",
-        "The container's endpoint of keys, as the cloud sets it.",
+        "Credentials endpoint of the container, set by the cloud.",
     )
     aws_container_url: str | None = setting(
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI", WEB_URL, "", "The same as a whole address."
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI", WEB_URL, "", "The same as a full URL."
     )
     aws_container_token: str | None = setting(
-        "AWS_CONTAINER_AUTHORIZATION_TOKEN", OPTIONAL, "", "What that endpoint asks for.", secret=True
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN", OPTIONAL, "", "Token for that endpoint.", secret=True
     )
 
     @property

@@ -101,8 +101,8 @@ class CaseAnalyst:
             await self._store.release(lease, refund=True)
             raise
         except Exception as error:  # what one case does to the rule must not cost the others their reports
-            log.warning("a report by rule failed: %s", type(error).__name__)
-            outcome = f"the rule failed at it ({type(error).__name__})"
+            log.warning("an automatic report failed: %s", type(error).__name__)
+            outcome = f"the rule failed ({type(error).__name__})"
         return outcome
 
     async def _held(self, lease: RcaLease) -> dict[str, Any] | str | None:

@@ -137,7 +137,7 @@ async def _give_up(database: Database) -> None:
         with trio.move_on_after(GIVE_UP_S):
             await give_up_all(database)
     except Outage as outage:
-        log.warning("what a process before this one held runs out by itself: %s", outage)
+        log.warning("leases of an earlier process will expire on their own: %s", outage)
 
 
 async def keep_rounds(nursery: trio.Nursery, context: RoundContext, rounds: Sequence[KeptRound]) -> None:

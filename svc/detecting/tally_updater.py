@@ -64,7 +64,7 @@ class TallyUpdater:
                 continue
             self._count(tally)
             for name, traces in tally.failures.items():
-                log.warning("the detector %s could not look at %d traces", name, traces)
+                log.warning("the detector %s failed on %d traces", name, traces)
             has_more |= tally.more
             await self._tidy(project_id)
             if self._busy():

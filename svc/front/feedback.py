@@ -97,7 +97,7 @@ class FeedbackDoor:
 
     async def _keep(self, grant: Grant, body: FeedbackBody) -> tuple[int, str]:
         if len(body.feedback) > ENTRIES_MAX:
-            raise Refused(BAD_REQUEST.saying(f"a request holds at most {ENTRIES_MAX:,} entries of feedback"))
+            raise Refused(BAD_REQUEST.saying(f"a request holds at most {ENTRIES_MAX:,} feedback entries"))
         entries: list[Feedback] = []
         reasons: list[str] = []
         for raw in body.feedback:

@@ -97,7 +97,7 @@ class MailServer:
             return Undelivered(f"the mail server cannot be reached ({type(error).__name__})")
         if refusals:
             # The others have it, and sent again they would have it twice.
-            log.warning("the mail server refused %d of %d addresses of a mail", len(refusals), len(mail.to))
+            log.warning("the mail server rejected %d of %d recipients", len(refusals), len(mail.to))
         return None
 
     def _sign_in(self, server: smtplib.SMTP, user: str) -> None:

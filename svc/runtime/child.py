@@ -138,7 +138,7 @@ def run_for_parent(live: Callable[[int, int], Awaitable[None]], orders: int, ans
     except Exception as error:
         if not _hung_up(watched):
             raise
-        log.warning("ended with the process that started it (%s)", type(error).__name__)
+        log.warning("ended because the parent process ended (%s)", type(error).__name__)
         status = 1
     if _hung_up(watched):
         logging.shutdown()

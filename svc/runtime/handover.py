@@ -67,7 +67,7 @@ class Inherited:
     def close(self) -> None:
         """Close what no listener wanted, and say so: whoever connects there would wait for ever."""
         for sock in self._sockets:
-            log.warning("a socket was handed over that no setting asks for: %s", sock.getsockname())
+            log.warning("received a listening socket that no setting asks for: %s", sock.getsockname())
             sock.close()
         self._sockets.clear()
 

@@ -109,7 +109,7 @@ class LoopWatchdog(trio.abc.Instrument):
         if seconds > LOG_S and began_s - self._logged_s > QUIET_S:
             self._logged_s = began_s
             log.warning(
-                "the event loop was held for %.2f s (%.2f s of the processor) by %s%s; %d such steps so far",
+                "the event loop was blocked for %.2f s (%.2f s of CPU) by %s%s; %d such steps so far",
                 *(seconds, step.cpu_seconds, task, location and f" at {location}", self.stalls),
             )
 

@@ -45,7 +45,7 @@ class CompiledModules:
         compiled, sentence = await trio.to_thread.run_sync(state)
         if compiled:
             await self._decoders.renew()
-            log.info("fresh decoder processes are up; %s", sentence)
+            log.info("new decoder processes are ready; %s", sentence)
             return inf
         self._looks += 1
         return LOOK_EVERY_S if self._looks < LOOKS else inf

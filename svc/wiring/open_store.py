@@ -105,7 +105,7 @@ async def _migrated(database: Database) -> None:
             await trio.sleep(1.0)
         else:
             if applied:
-                log.info("schema brought to step %d", applied[-1])
+                log.info("migrated the schema to step %d", applied[-1])
             return
 
 

@@ -157,7 +157,7 @@ class DemoProcess:
             )
         except OSError as error:
             self._process, self._refused = None, True
-            log.warning("the demo cannot start: %s", error)
+            log.warning("the demo could not start: %s", error)
 
 
 def _ingest(intake: Intake, process: RunningProcess) -> Callable[[], IngestLight]:

@@ -73,7 +73,7 @@ def warn_of_fewer_decoders(settings: Settings) -> None:
     decoders = sizes_for(settings).decoders
     if decoders < settings.decoders:
         log.warning(
-            "SVC_INGEST_DECODERS is %d; the database has connections for %d, so that many are started",
+            "SVC_INGEST_DECODERS is %d, but the database has connections for %d; starting that many",
             settings.decoders,
             decoders,
         )

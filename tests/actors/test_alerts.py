@@ -268,7 +268,7 @@ class Watch:
     ("trouble", "told"),
     [
         (Slow("late"), "its question took too long"),
-        (ValueError("planted"), "the look failed (ValueError)"),
+        (ValueError("planted"), "the check failed (ValueError)"),
         (None, "the look took longer than 60 s"),
     ],
 )

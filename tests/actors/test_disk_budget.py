@@ -104,7 +104,7 @@ async def test_then_whole_days_go_but_never_today_and_never_what_is_cited(
     tally = await look(store)
     assert store.dropped == [("payloads", 8), ("day", 8), ("day", 6)]
     assert tally.refuses, "of what is left nothing may go"
-    assert "nothing is left to drop: ingest is refused" in caplog.text
+    assert "nothing is left to drop: refusing ingest" in caplog.text
     # There is room again.
     store.other = 100
     assert not (await look(store)).refuses

@@ -124,7 +124,7 @@ def test_dead_letters_are_looked_at_replayed_and_discarded(scratch: Opened) -> N
     with scratch.page() as page:
         page.goto(scratch.url(f"{OTHER}/settings/dead-letters"))
         page.get_by_role("heading", level=1, name="4 dead letters wait").wait_for()
-        page.get_by_role("region", name="Letters").get_by_role("link").first.click()
+        page.get_by_role("region", name="Dead letters").get_by_role("link").first.click()
         page.get_by_text('"service.name": "shop"').wait_for()
         with page.expect_download() as download:
             page.get_by_role("link", name="Download as JSON").click()
@@ -134,9 +134,9 @@ def test_dead_letters_are_looked_at_replayed_and_discarded(scratch: Opened) -> N
         reason = page.get_by_role("row", name=re.compile("invalid byte sequence")).first
         reason.get_by_text("Discard").first.click()
         reason.get_by_role("button", name="Discard all of this reason for good").click()
-        page.get_by_text("1 letter is gone.").wait_for()
+        page.get_by_text("Discarded 1 dead letter.").wait_for()
         page.get_by_role("region", name="By reason").get_by_role("button", name="Replay").click()
-        page.get_by_text("3 letters replayed, 3 spans stored anew.").wait_for()
+        page.get_by_text("3 dead letters replayed, 3 spans stored.").wait_for()
         page.get_by_role("heading", level=1, name="No dead letters").wait_for()
 
 

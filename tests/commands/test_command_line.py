@@ -39,10 +39,10 @@ def test_a_command_that_needs_a_verb_shows_its_help() -> None:
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
-        (("kees", "list"), "argument command: 'kees' is not known; did you mean keys?"),
-        (("keys", "creat"), "argument verb: 'creat' is not known; did you mean create?"),
-        (("export", "span"), "argument what: 'span' is not known; did you mean spans?"),
-        (("export", "x"), "argument what: 'x' is none of spans, traces, sessions"),
+        (("kees", "list"), "argument command: 'kees' is unknown; did you mean keys?"),
+        (("keys", "creat"), "argument verb: 'creat' is unknown; did you mean create?"),
+        (("export", "span"), "argument what: 'span' is unknown; did you mean spans?"),
+        (("export", "x"), "argument what: 'x' is not one of spans, traces, sessions"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_one_that_was_meant(arguments: tuple[str, ...], meant: str) -> None:

@@ -148,4 +148,4 @@ def test_another_shell_is_refused_with_those_that_there_are() -> None:
     assert tuple(SHELLS) == SAID
     code, _, errors = said("completion", "tcsh")
     assert code == 2
-    assert "is none of bash, zsh, fish" in errors
+    assert "is not one of bash, zsh, fish" in errors

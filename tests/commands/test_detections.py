@@ -75,7 +75,7 @@ def test_a_backtest_says_what_would_have_fired(own: Service) -> None:
     (test,) = asked(own, "detectors", "backtest", "--detector", "tool_error", "--days", "28")
     assert [(one["subject"], one["direction"]) for one in test["alarms"]] == [("tool:ill", "up")]
     text = own.command("detectors", "backtest", "--days", "28")
-    assert "tool_error: 1 alarms in 28 days over 1 buckets" in text
+    assert "tool_error: 1 alarms in 28 days over 1 series" in text
     assert "duration_drift: 0 alarms" in text
     assert "secret_leak" not in text
     for arguments, said in (
@@ -99,7 +99,7 @@ def test_findings_are_listed_and_shown(own: Service) -> None:
     found = asked(own, "findings", "list")
     documented(found, FindingList)
     assert (len(found["findings"]), found["withheld"]) == (2, 1)
-    assert "1 more that nobody has confirmed" in own.command("findings", "list")
+    assert "1 more unconfirmed" in own.command("findings", "list")
     everything = asked(own, "findings", "list", "--all", "--call-site", "site-3")["findings"]
     assert [one["status"] for one in everything] == ["withheld"]
     one = asked(own, "findings", "show", everything[0]["id"])

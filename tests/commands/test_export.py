@@ -116,10 +116,10 @@ def test_parquet_is_one_table_with_times_numbers_and_what_was_said(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("traces", "--form", "otlp-json"), "otlp-json is of spans"),
-        (("spans", "--from", "yesterday"), "'yesterday' is no time"),
-        (("spans", "--form", "parquet"), "parquet wants a file"),
-        (("spans", "--out", "/"), "is there already"),
+        (("traces", "--form", "otlp-json"), "otlp-json is for spans"),
+        (("spans", "--from", "yesterday"), "'yesterday' is not a time"),
+        (("spans", "--form", "parquet"), "parquet needs a file"),
+        (("spans", "--out", "/"), "already exists"),
     ],
 )
 def test_what_cannot_be_exported_says_why(service: Service, arguments: tuple[str, ...], said: str) -> None:
@@ -164,8 +164,8 @@ def test_what_says_an_attribute_that_is_no_field_is_exported_with_how_much_was_l
     ("arguments", "said"),
     [
         (("spans", "--where", "nope=1"), "unknown field 'nope'"),
-        (("traces", "--where", "name"), "'name' is no FIELD=VALUE"),
-        (("sessions", "--where", "name=x"), "sessions are exported whole: leave --where away"),
+        (("traces", "--where", "name"), "'name' is not FIELD=VALUE"),
+        (("sessions", "--where", "name=x"), "sessions are exported whole: leave out --where"),
     ],
 )
 def test_a_filter_that_cannot_be_read_is_refused(

@@ -140,7 +140,7 @@ def test_what_was_exported_is_exported_again_as_it_was_and_twice_adds_nothing(
     for stored in (2 * TRACES, 0) if form == "jsonl" else (2 * TRACES,):
         told = imported(instance, file, project=project)
         assert told["stored"] == f"{stored:,} spans"
-        assert told["there already"] == f"{2 * TRACES - stored:,} spans"
+        assert told["already here"] == f"{2 * TRACES - stored:,} spans"
         assert told["given"].startswith(f"{TRACES:,} traces, {2 * TRACES:,} spans")
         assert told["now here"].startswith(f"{TRACES:,} traces, {2 * TRACES:,} spans")
         assert told["compared"] == "equal"
@@ -250,7 +250,7 @@ def test_a_run_that_is_killed_goes_on_and_everything_is_there_once(
         (("phoenix", "localhost"), "is no address"),
         (("langfuse", "http://127.0.0.1:9"), "LANGFUSE_PUBLIC_KEY"),
         (("langfuse", "/there/is/none"), "no file of observations"),
-        (("export", "-", "--from", "yesterday"), "is no time"),
+        (("export", "-", "--from", "yesterday"), "is not a time"),
     ],
 )
 def test_what_cannot_be_imported_says_why(instance: Service, words: tuple[str, ...], said: str) -> None:
@@ -276,7 +276,7 @@ def test_the_commands_of_the_page_do_what_it_says(instance: Service, filled: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "nothing is stored yet; without --dry-run it is" in done.stdout
+    assert "nothing was stored; run it without --dry-run to import" in done.stdout
     assert re.search(r"^compared +equal$", done.stdout, re.MULTILINE)
     # Every other command of the page is one that there is, with its arguments.
     for line in re.findall(r"^trace-svc import .*$", page, re.MULTILINE):

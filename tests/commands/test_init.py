@@ -156,7 +156,7 @@ def test_nothing_that_is_there_is_overwritten(tmp_path: Path, name: str) -> None
 def test_a_domain_without_an_address_for_the_authority_is_refused(tmp_path: Path) -> None:
     done = init(tmp_path / "one", "--domain", "traces.example.org")
     assert done.returncode == 1
-    assert "--email is not given" in done.stderr
+    assert "--email is missing" in done.stderr
     assert not (tmp_path / "one").exists()
 
 

@@ -33,7 +33,7 @@ def other(open_folder: Path) -> Path:
 def test_a_start_names_the_folder_of_the_service_that_is_there(service: Service, other: Path) -> None:
     done = beside(service, other, "serve")
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"runs on another data folder, {service.data_dir}, and SVC_DATA_DIR is {other} here" in done.stderr
+    assert f"uses another data folder, {service.data_dir}; here SVC_DATA_DIR is {other}" in done.stderr
 
 
 def test_a_start_on_the_same_folder_is_refused_as_before(service: Service) -> None:
@@ -46,17 +46,17 @@ def test_a_start_on_the_same_folder_is_refused_as_before(service: Service) -> No
 def test_the_demo_sends_nothing_to_a_service_of_another_folder(service: Service, other: Path) -> None:
     done = beside(service, other, "demo")
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"runs on another data folder, {service.data_dir}" in done.stderr
+    assert f"uses another data folder, {service.data_dir}" in done.stderr
     # By an address that is typed nobody looks for the process; the refused key says the same.
     done = beside(service, other, "demo", "--url", service.url)
     assert done.returncode == 1
-    assert f"the service at {service.url} does not know a key that was just made here" in done.stderr
+    assert f"the service at {service.url} rejects a key that this command just created" in done.stderr
 
 
 def test_a_question_is_answered_from_its_own_folder_with_a_note(service: Service, other: Path) -> None:
     done = beside(service, other, "ask", "count", "--json")
     assert done.returncode == 0
-    assert done.stderr.startswith(f"note: the service at {service.url} runs on another data folder")
+    assert done.stderr.startswith(f"note: the service at {service.url} uses another data folder")
     assert '"count": 0' in done.stdout
 
 
@@ -66,8 +66,8 @@ def test_a_command_that_opens_the_database_of_another_folder_says_so(
 ) -> None:
     done = beside(service, other, *words.split())
     assert done.returncode == 0
-    assert done.stderr.startswith(f"note: the service at {service.url} runs on another data folder")
-    assert f"SVC_DATA_DIR is {other} here, which is what this command works on" in done.stderr
+    assert done.stderr.startswith(f"note: the service at {service.url} uses another data folder")
+    assert f"here SVC_DATA_DIR is {other}, and this command uses that" in done.stderr
 
 
 def test_nothing_is_said_beside_a_service_of_the_same_folder(service: Service) -> None:

@@ -72,5 +72,5 @@ def test_what_cannot_be_compared_says_why(instance: Service, tmp_path: Path) -> 
     assert done.returncode == 1
     assert "no export that is known has these columns" in done.stderr
     file.write_bytes(b"\x1f\x8bnothing")
-    assert "begins as gzip and is none" in reconciled(instance, file).stderr
+    assert "starts like gzip but is not" in reconciled(instance, file).stderr
     assert "does not exist" in reconciled(instance, tmp_path / "none.csv").stderr

@@ -25,7 +25,7 @@ def test_attributes_are_said_with_their_values_and_the_others_with_the_reason(
         ]
     )
     assert capsys.readouterr().out == (
-        "\nattributes that are fields\n  environment, 2 values\n  attr.shop.tier, 1 value\n"
+        "\nattributes that became fields\n  environment, 2 values\n  attr.shop.tier, 1 value\n"
         "\nother attributes\n  attr.shop.token, 1 span: may hold secrets\n"
         "  attr.shop.zone, 30 spans: hidden\n"
     )

@@ -88,7 +88,7 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, service: Servi
         env=dict(service.env), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "is there already" in done.stderr
+    assert "already exists" in done.stderr
     assert path.read_text() == "mine"
 
 

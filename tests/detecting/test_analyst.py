@@ -116,8 +116,8 @@ async def test_one_that_the_rule_cannot_stand_costs_no_other_its_report(
 ) -> None:
     store, counts = Store({1, 2}, troubles={1: ValueError("sk-secret")}), Counter[str]()
     await run_for(5.0, store, counts)
-    assert store.done == {1: "the rule failed at it (ValueError)", 2: {"engine": "rule"}}
-    assert counts["failed.the rule failed at it (ValueError)"] == 1
+    assert store.done == {1: "the rule failed (ValueError)", 2: {"engine": "rule"}}
+    assert counts["failed.the rule failed (ValueError)"] == 1
     assert "sk-secret" not in caplog.text
 
 

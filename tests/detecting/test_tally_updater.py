@@ -152,7 +152,7 @@ async def test_what_detectors_failed_at_is_counted_and_told_by_name_only(
         await run_for(1.0, store, counts)
     assert counts[FAILED + "cost_drift"] == 3
     assert (counts["left_out"], counts["unread"], counts["again"]) == (2, 1, 4)
-    assert [r.getMessage() for r in caplog.records] == ["the detector cost_drift could not look at 3 traces"]
+    assert [r.getMessage() for r in caplog.records] == ["the detector cost_drift failed on 3 traces"]
 
 
 def test_struck_at_any_await_a_backlog_is_folded_by_the_next() -> None:

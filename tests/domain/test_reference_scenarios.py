@@ -107,7 +107,7 @@ _PARAMETERS = (
 )
 
 #: Where an attribute arrives: in the stored row, the payload as it is shown, the fields that one filters by,
-#: or an entry of feedback.
+#: or a feedback entry.
 READ: dict[str, str] = {
     "gen_ai.operation.name": "fields/operation",
     "gen_ai.provider.name": "row/provider",

@@ -85,7 +85,7 @@ def test_a_number_is_read_as_people_write_it(text: str, value: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "many", "1e9", "0.4", "200G", "1M M", "9" * 13])
 def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no number from 1 to"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a number from 1 to"):
         number(MOST_SPANS)(text)
 
 

@@ -209,11 +209,11 @@ def test_the_commands_of_the_page_run_as_they_stand_there(service: Service) -> N
         secret = said["add-channel on call"].strip()
         (trial,) = receiver.taken
         Webhook(secret).verify(trial.body, dict(trial.headers))
-    assert said["test on call"] == "taken (status 204)\n"
+    assert said["test on call"] == "accepted (status 204)\n"
     assert "would have fired 0 times" in said["backtest --kind"]
     assert "the error rate of traces over an hour is above 10 %" in said["list"]
     assert said["mute errors"].startswith("muted until ")
-    assert said["replay dead"] == "0 messages are sent once more\n"
+    assert said["replay dead"] == "0 messages are sent again\n"
     for rule in ("new cases", "errors"):
         service.command("alerts", "remove", rule)
     service.command("alerts", "remove-channel", "on call")
@@ -245,7 +245,7 @@ def test_a_message_is_replayed_from_the_command_line_and_a_token_comes_from_a_fi
         until(lambda: "above 0" in alerts("deliveries", "--state", "sent"), 60)
         found = re.search(r"^(\S+) .*phone", alerts("deliveries", "--state", "sent"), re.M)
         assert found is not None
-        assert alerts("replay", found[1]) == "1 message is sent once more\n"
+        assert alerts("replay", found[1]) == "1 message is sent again\n"
         until(lambda: len(receiver.taken) == 2, 60)
         assert "tk_secret" not in alerts("channels", "--json")
         alerts("remove", "spans")

@@ -249,13 +249,13 @@ def test_letters_in_the_broker_come_home_once_and_are_replayed(topics: Broker) -
             return done
 
         first = letters("list")
-        assert "brought 3 letters home" in first.stderr
+        assert "fetched 3 dead letters" in first.stderr
         assert "StoreRefused: DataError" in first.stdout
         again = letters("list")
         assert again.stdout == first.stdout
         assert "brought" not in again.stderr
         # What is no OTLP stays, with its reason; the span is stored.
-        assert "replayed 1 letters, 1 spans stored anew" in letters("replay", "--all").stdout
+        assert "replayed 1 dead letters, 1 spans stored" in letters("replay", "--all").stdout
         assert len(letters("list").stdout.splitlines()) == 3
         service.wait_for_spans(1)
 

@@ -52,4 +52,4 @@ def test_two_copies_behind_a_balancer_lose_nothing_acknowledged_when_one_is_kill
             until(lambda copy=copy: copy.health()["components"]["ingest"]["details"]["depth"] == 0, 60)
         compare(flood, stored(two.env))
         said = two.command("doctor")
-        assert "what one copy announces the others hear" in said
+        assert "notifications between copies arrive" in said

@@ -123,7 +123,7 @@ def test_the_disk_died_at_noon(open_folder: Path) -> None:
             flood.until_more(100)
             after = noon(service, data, flood)
         told = service.command("backup", "verify", str(backups), "--scratch", str(open_folder))
-        assert "1 sealed values opened" in told
+        assert "1 encrypted values read" in told
         write_key, query_key = service.write_key, service.query_key
     assert PLANTED.encode() not in b"".join(p.read_bytes() for p in backups.rglob("*") if p.is_file())
     shutil.rmtree(data)
@@ -141,14 +141,14 @@ def test_a_copy_of_the_cluster_and_what_changed_since_bring_everything_back(open
         settle_in(service)
         with Flood(service.url, service.write_key) as flood:
             flood.until_more(100)
-            assert "a whole copy" in service.command("backup", str(backups), "--physical")
+            assert "a full copy" in service.command("backup", str(backups), "--physical")
             flood.until_more(100)
             killed_backup(service, backups, lambda: parts(backups) > 0, "--physical")
             told = service.command("backup", "verify", str(backups), "--digests")
             assert "are what was written" in told
             before = set(flood.acknowledged)
             told = service.command("backup", str(backups), "--physical")
-            assert "what changed since the backup before, part 2 of 2" in told
+            assert "what changed since the last backup, part 2 of 2" in told
             flood.until_more(100)
             after = noon(service, data, flood)
         query_key = service.query_key
@@ -181,8 +181,8 @@ def test_the_commands_of_the_page_do_what_it_says(open_folder: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert "memory mode: what was accepted and not stored at the snapshot is not in it" in done.stdout
-    assert "is good: restored on a scratch server and asked" in done.stdout
+    assert "memory mode: spans that were accepted but not yet stored are not in the backup" in done.stdout
+    assert "is good: restored on a scratch server and queried" in done.stdout
     assert f"into trace_svc@{open_folder / 'new'}" in done.stdout
     assert (open_folder / "new-support.tar.gz").exists()
     stop_postgres(open_folder / "new")

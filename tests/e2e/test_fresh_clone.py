@@ -55,7 +55,7 @@ def test_make_run_on_a_fresh_clone_ends_in_an_address_and_ready_keys(
             assert httpx2.get(f"{match[1]}/actuator/health").json()["status"] == "UP"
             if compiler:
                 # Taken up without a restart.
-                until(lambda: "fresh decoder processes are up" in _text(out.name), timeout_s=600)
+                until(lambda: "new decoder processes are ready" in _text(out.name), timeout_s=600)
                 assert httpx2.get(f"{match[1]}/actuator/health").json()["status"] == "UP"
             # As a terminal does it: the whole group hears Ctrl-C, make as well.
             os.killpg(process.pid, signal.SIGINT)

@@ -29,7 +29,7 @@ def test_the_doctor_names_the_exporter_its_faults_and_what_was_refused(service: 
         nonlocal told
         told = service.command("doctor", "--project", "default", "--days", "1")
         # The decoder tells of the spans, the door of what it refused.
-        return name in told and "rejected at the doors" in told
+        return name in told and "rejected on arrival" in told
 
     until(is_told, timeout_s=60)
     entry = next(part for part in told.split("\n\n") if name in part)
@@ -38,8 +38,8 @@ def test_the_doctor_names_the_exporter_its_faults_and_what_was_refused(service: 
     assert "5 looked into: model 100 %, usage 0 %, session 0 %, content 0 %" in entry
     assert "not read    our.own.key 100 %" in entry
     assert 'stream_options={"include_usage": true}' in entry
-    assert "rejected at the doors" in told
-    assert "start" in told.split("rejected at the doors")[1]
+    assert "rejected on arrival" in told
+    assert "start" in told.split("rejected on arrival")[1]
 
 
 def test_the_doctor_says_by_itself_that_a_new_version_renamed_a_key(service: Service) -> None:

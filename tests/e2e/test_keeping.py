@@ -68,7 +68,7 @@ def test_expired_spans_go_by_command_and_by_the_sweeper(open_folder: Path) -> No
         assert "SVC_RETENTION_ENABLED is false, and --force overrides it" in forced.stderr
         freed = forced.stdout
         assert "span: 1 whole days" in freed
-        assert "B of disk freed at once" in freed
+        assert "B of disk space freed" in freed
         assert service.ask("count", {"dataset": "spans"}) == {"count": 1}
         assert "no whole day had expired" in service.command("retention", "run", "--force")
         send_old_and_new(service)

@@ -276,7 +276,7 @@ def test_an_operator_hears_that_nobody_has_an_address(people: People) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("trace-svc: nobody has the address nobody@example.org;")
+    assert done.stderr.startswith("trace-svc: no account has the address nobody@example.org;")
 
 
 def test_an_operators_keys_are_in_the_audit(people: People) -> None:

@@ -155,15 +155,18 @@ def test_a_service_that_would_not_start_again_stays_as_it_is(tmp_path: Path) -> 
             check=False,
         )
         assert done.returncode == 1
-        assert "the service stays as it is, for it would not start again: " in done.stderr
+        assert "the service was not restarted, because it would not start: " in done.stderr
         assert str(prices) in done.stderr
         # A signal says the same to the log.
         service.process.send_signal(signal.SIGUSR2)
-        until(lambda: "the next process would not start, so this one stays" in service.log.read_text(), 120)
+        until(
+            lambda: "the next process would not start, so this one keeps running" in service.log.read_text(),
+            120,
+        )
         assert service.health()["components"]["loop"]["details"]["started_at"] == before
 
 
-IN_FAVOUR: Final = "stopping in favour of the next process"
+IN_FAVOUR: Final = "handing over to the next process"
 
 
 @pytest.mark.release

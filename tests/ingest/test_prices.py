@@ -217,5 +217,5 @@ def test_sighup_brings_new_prices_and_a_bad_file_leaves_the_old_ones(open_folder
         until(lambda: price_of_a_call() == 2)
         file.write_text("[[price]]\nmodel = 7\n")
         os.kill(service.process.pid, signal.SIGHUP)
-        until(lambda: "the old prices stay" in service.log.read_text())
+        until(lambda: "keeping the old prices" in service.log.read_text())
         assert price_of_a_call() == 2

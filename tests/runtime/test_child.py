@@ -150,7 +150,7 @@ def test_what_breaks_under_an_orphan_is_one_line_and_a_bug_is_a_traceback(when: 
         said = process.stderr.read()
     assert process.returncode == 1
     if when == "orphaned":
-        assert said == "ended with the process that started it (RuntimeError)\n"
+        assert said == "ended because the parent process ended (RuntimeError)\n"
     else:
         assert said.endswith("RuntimeError: it broke\n")
 

@@ -74,8 +74,8 @@ async def test_a_held_loop_is_one_line_of_the_log_in_ten_seconds(caplog: pytest.
         await stepped(watchdog, ("roller", LOG_S + 0.01, 0.1))
     lines = [record.getMessage() for record in caplog.records]
     assert lines == [
-        "the event loop was held for 0.26 s (0.10 s of the processor) by roller; 1 such steps so far",
-        "the event loop was held for 0.26 s (0.10 s of the processor) by roller; 5 such steps so far",
+        "the event loop was blocked for 0.26 s (0.10 s of CPU) by roller; 1 such steps so far",
+        "the event loop was blocked for 0.26 s (0.10 s of CPU) by roller; 5 such steps so far",
     ]
 
 

@@ -76,7 +76,7 @@ async def test_dead_letters_are_read_replayed_and_discarded_and_the_audit_says_s
     await letters.bury([letter(4, "bad", HOSTILE), Letter(1, "no batch", b"\xff", now(), 1)])
     await letters.bury([Letter(2, "a letter of others", b"", now(), 1)])
     page = await owner.get(here)
-    assert heading(page) == "5 dead letters wait for somebody"
+    assert heading(page) == "5 dead letters"
     assert "a letter of others" not in page.text
     for text in (page.text, (await owner.get(here + "?reason=too+wide")).text):
         assert "<img src=x" not in text
@@ -96,13 +96,13 @@ async def test_dead_letters_are_read_replayed_and_discarded_and_the_audit_says_s
     # Nothing chosen is nothing done.
     assert (await owner.post(here + "/discard")).status == 400
     done = await owner.post(here + "/replay", {"reason": "too wide"})
-    assert "3 letters replayed, 3 spans stored anew." in (await owner.get(done.location)).text
+    assert "3 dead letters replayed, 3 spans stored." in (await owner.get(done.location)).text
     done = await owner.post(here + "/replay", {"every": "yes"})
     page = await owner.get(done.location)
-    assert "2 letters were refused once more" in page.text
+    assert "2 dead letters were refused again" in page.text
     assert "numeric field overflow" in page.text
     done = await owner.post(here + "/discard", {"id": "5"})
-    assert "1 letter is gone." in (await owner.get(done.location)).text
+    assert "Discarded 1 dead letter." in (await owner.get(done.location)).text
     await owner.post(here + "/discard", {"every": "yes"})
     assert heading(await owner.get(here)) == "No dead letters"
     assert process.gone_spans == 6

@@ -18,5 +18,5 @@ async def test_a_demo_that_cannot_start_is_one_sentence_and_failed(
     await demo.start()
     assert demo.state() == "failed"
     [record] = caplog.records
-    assert "the demo cannot start" in record.getMessage()
+    assert "the demo could not start" in record.getMessage()
     assert "/nowhere/python" in record.getMessage()

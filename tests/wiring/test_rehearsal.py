@@ -258,7 +258,7 @@ async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_
     assert re.search(r"^verdict: (online|pause of \d s)$", done.stdout, re.MULTILINE)
     bare = upgrade()
     assert bare.returncode == 1
-    assert "say --check to rehearse it before" in bare.stderr
+    assert "use --check to rehearse that" in bare.stderr
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
@@ -283,9 +283,7 @@ def _ended(env: dict[str, str], scratch: Path, end: signal.Signals) -> tuple[int
 
 def test_beside_a_service_of_this_release_there_is_nothing_to_do(service: Service) -> None:
     said = service.command("upgrade", "--check")
-    assert said == (
-        f"the database is at step {NEWEST}, and this release has none that is ahead: nothing to do\n"
-    )
+    assert said == (f"the database is at step {NEWEST}, and this release has no newer one: nothing to do\n")
     assert f"  schema      at step {NEWEST} of {NEWEST}\n" in service.command("doctor")
 
 

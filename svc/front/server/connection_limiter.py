@@ -69,7 +69,7 @@ class ConnectionLimiter:
         now_s = trio.current_time()
         if now_s - self._told_s > _QUIET_S:
             self._told_s = now_s
-            log.warning("%d connections are open, as many as may be; silent ones are closed", len(self._here))
+            log.warning("%d connections are open, the most allowed; closing idle ones", len(self._here))
         for guest in self._silent:
             self.gone(guest)
             guest.leave()

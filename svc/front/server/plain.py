@@ -71,7 +71,7 @@ class PlainPort:
                 async with self._looks:
                     return await self.answers(token)
         except (Outage, trio.TooSlowError) as error:
-            log.warning("a certificate authority asked and could not be answered: %s", type(error).__name__)
+            log.warning("could not answer a challenge of the certificate authority: %s", type(error).__name__)
             return None
 
     def location(self, scope: dict[str, Any]) -> bytes | None:

@@ -117,9 +117,7 @@ class _Thread:
                     self._work, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
                 )
             if self.scope.cancelled_caught:
-                log.warning(
-                    "the Kafka client did not close within %.0f s and is left behind", CLOSE_TIMEOUT_S
-                )
+                log.warning("the Kafka client did not close within %.0f s; giving up on it", CLOSE_TIMEOUT_S)
         finally:
             self.ended.set()
 

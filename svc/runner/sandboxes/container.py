@@ -146,7 +146,7 @@ class ContainerBackend:
                     break
                 await trio.sleep(0.1)
         except EngineAway as away:
-            log.warning("a sandbox is left for the next look: %s", away)
+            log.warning("could not remove a sandbox, will retry: %s", away)
 
     async def _clear(self) -> None:
         """Remove what is overdue: its runner died."""

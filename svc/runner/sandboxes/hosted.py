@@ -112,14 +112,14 @@ class HostedBackend:
                 if machine.notes.get(leftovers.RUN) == notes[leftovers.RUN]:
                     await self._end(machine.id)
         except HostAway as away:
-            log.warning("a sandbox may be left for the next look: %s", away)
+            log.warning("a sandbox may be left over, will retry: %s", away)
 
     async def _end(self, id_: str) -> None:
         assert self.host is not None
         try:
             await self.host.end(id_)
         except HostAway as away:
-            log.warning("a sandbox is left for the next look: %s", away)
+            log.warning("could not remove a sandbox, will retry: %s", away)
 
 
 @attrs.define(eq=False)

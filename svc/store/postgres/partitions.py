@@ -78,7 +78,7 @@ class DayPartitions:
             except asyncpg.CheckViolationError:
                 # Between the move and the attaching somebody wrote rows of that day to the default partition.
                 # Ours go there too; `bring_home` fetches them all.
-                log.info("the day %s is made later: rows of it came meanwhile", day)
+                log.info("postponed the partition of %s: rows arrived meanwhile", day)
                 continue
             self._known.add(day)
         return count

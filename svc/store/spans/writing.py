@@ -327,7 +327,7 @@ async def _write_feedback(connection: Connection, writes: list[_Kept], now: date
     for project_id, entries in sorted(by_project.items()):
         without_room = await write_feedback(connection, project_id, entries, now)
         if without_room:
-            log.info("no room for %d names of feedback in a project", len(without_room))
+            log.info("dropped %d feedback names: the project has reached its limit", len(without_room))
 
 
 async def _copy(connection: Connection, writes: list[_Kept], framed: Framed) -> None:

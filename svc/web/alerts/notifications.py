@@ -75,7 +75,7 @@ async def done(visit: Visit, handler: Any, path: Mapping[str, str], **more: Any)
 
 
 async def replay(visit: Visit) -> Html | Go:
-    """Have a message sent once more."""
+    """Have a message sent again."""
     return await done(visit, alert_rules.post_replay, {"deliveryId": visit.form.id})
 
 

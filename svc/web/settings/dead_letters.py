@@ -79,17 +79,21 @@ def _outcome_text(parameters: Mapping[str, str]) -> str | None:
     match parameters.get("verb"), numbers:
         case "replay", [letters, stored, refused, left]:
             sentences = [
-                f"{words.counted(letters, 'letter')} replayed, {words.counted(stored, 'span')} stored anew."
+                f"{words.counted(letters, 'dead letter')} replayed, {words.counted(stored, 'span')} stored."
             ]
             if refused:
-                sentences.append(f"{words.counted(refused, 'letter was', 'letters were')} refused once more.")
+                sentences.append(
+                    f"{words.counted(refused, 'dead letter was', 'dead letters were')} refused again."
+                )
             if left:
-                sentences.append(f"{words.counted(left, 'letter is', 'letters are')} left: press again.")
+                sentences.append(
+                    f"{words.counted(left, 'dead letter is', 'dead letters are')} left: press again."
+                )
             return " ".join(sentences)
         case "discard", [letters]:
-            return f"{words.counted(letters, 'letter is', 'letters are')} gone."
+            return f"Discarded {words.counted(letters, 'dead letter')}."
         case "fetch", [letters]:
-            return f"{words.counted(letters, 'letter')} came home from the broker."
+            return f"Fetched {words.counted(letters, 'dead letter')} from the broker."
     return None
 
 

@@ -211,6 +211,6 @@ async def test_the_doctor_says_what_became_of_log_records() -> None:
     await post(taken, as_json(log_bodies.gauge(1)), "metrics", content_type=JSON)
     (finding,) = doctor._log_records({"ingest": {"details": {"log_records": taken.log_records()}}})
     assert finding.line() == (
-        "ok    logs        9 log records taken since the start: 7 made into spans, 0 over a quota, 2 dropped:"
+        "ok    logs        9 log records accepted since the start: 7 became spans, 0 over a quota, 2 dropped:"
         " a part of an answer (2); 1 data point of metrics dropped"
     )

@@ -97,5 +97,5 @@ def test_the_hosts_doctor_names_what_was_refused_lately_with_its_cause() -> None
     tally.refuse(UNKNOWN_KEY)
     components = {"ingest": {"details": {"refused_lately": tally.lately.told()}}}
     (finding,) = doctor._refused(components)
-    assert finding.line() == "warn  refused     1 lately with 401: no tenant context (unknown key)"
+    assert finding.line() == "warn  refused     1 recently with 401: no tenant context (unknown key)"
     assert doctor._refused({"ingest": {"details": {}}}) == doctor._refused({}) == []

@@ -50,7 +50,7 @@ def test_health_and_doctor_show_a_signal_for_an_hour() -> None:
     components = {"ingest": {"details": {"refused_signals": tally.signals.recent()}}}
     (finding,) = doctor._signals(components)
     assert finding.line() == (
-        "warn  signals     logs are sent here and refused, 1 request since the start: "
+        "warn  signals     logs are sent here and rejected, 1 request since the start: "
         + SIGNAL_REMEDIES["logs"]
     )
     now_s = LINE_S

@@ -40,7 +40,7 @@ async def test_a_default_project_that_was_deleted_does_not_come_back_by_itself(
     assert await projects.delete(project.id, actor="ann") is not None
     assert await projects.make_default() is None
     arguments = argparse.Namespace(org="default", project="default")
-    with pytest.raises(OperatorError, match="default/default was deleted; name another one with --project"):
+    with pytest.raises(OperatorError, match="default/default was deleted; choose another one with --project"):
         await named_project(SimpleNamespace(database=store), arguments)  # type: ignore[arg-type]
     assert await projects.list(org.id) == []
     # Somebody makes one of that name: it is the default one again.

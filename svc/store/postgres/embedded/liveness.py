@@ -121,7 +121,7 @@ async def end_by_force(pgdata: Path, alive: Callable[[], bool]) -> None:
     postmaster = read_postmaster(pgdata)
     if postmaster is None or not alive():
         return
-    log.warning("the database server stands still and is started anew", pid=postmaster.pid)
+    log.warning("the database server does not respond; restarting it", pid=postmaster.pid)
     with suppress(ProcessLookupError):
         os.kill(postmaster.pid, signal.SIGQUIT)
     if await _end(alive, QUIT_S):

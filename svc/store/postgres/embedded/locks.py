@@ -53,7 +53,7 @@ async def wait_lock(fd: int, how: int, holder: str, timeout_s: float) -> None:
     with trio.move_on_after(timeout_s):
         while not try_lock(fd, how):
             if trio.current_time() >= say_at_s:
-                log.warning("waiting for %s, for at most %.0f s", holder, timeout_s)
+                log.warning("waiting for %s, up to %.0f s", holder, timeout_s)
                 say_at_s = inf
             await trio.sleep(_POLL_S)
         return

@@ -86,7 +86,7 @@ async def bring_over(cluster: Cluster, old: Path, start_lock: int, alive: int) -
             f"bringing the database from PostgreSQL {major} to {MAJOR} takes {quantities.size(size * _ROOM)},"
             f" and {cluster.home} has {quantities.size(free)} free: make room; nothing is changed"
         )
-    log.warning("bringing the database over", major=major, to=MAJOR, mib=round(size / 2**20))
+    log.warning("upgrading the database to a new PostgreSQL", major=major, to=MAJOR, mib=round(size / 2**20))
     run = partial(
         command,
         cluster.account,
@@ -120,7 +120,7 @@ async def bring_over(cluster: Cluster, old: Path, start_lock: int, alive: int) -
     data.rename(cluster.pgdata)
     sync_folder(cluster.version_dir)
     discard(cluster.draft)
-    log.warning("the database is brought over", major=major, to=MAJOR, kept=str(old.parent))
+    log.warning("upgraded the database to a new PostgreSQL", major=major, to=MAJOR, kept=str(old.parent))
 
 
 def discard_older(home: Path) -> list[tuple[str, int]]:

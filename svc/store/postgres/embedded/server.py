@@ -172,7 +172,9 @@ class EmbeddedServer:
                     await self.bring_up()
                     break
                 except EmbeddedServerError as error:
-                    log.error("embedded server does not start", error=str(error), next_attempt_s=backoff_s)
+                    log.error(
+                        "the embedded server does not start", error=str(error), next_attempt_s=backoff_s
+                    )
 
     async def bring_up(self) -> None:
         """Make the cluster when missing, then adopt its living server or start one.
@@ -337,7 +339,7 @@ class EmbeddedServer:
                 disk.discard_socket_folder(self._home)
                 log.info("embedded server stopped", signal=sign.name)
                 return
-        log.error("embedded server does not stop", pid=self._pid)
+        log.error("the embedded server does not stop", pid=self._pid)
 
     def leave(self) -> None:
         """Leave the server to its other users; a child of ours is kept in mind, so that it is reaped."""
