@@ -8,7 +8,15 @@ import attrs
 import pytest
 
 from svc.domain.traces.comparison import Outlined, compared, first_difference, largest_differences
-from svc.web.traces.message_parts import INLINE_CHARS, PART_CHARS, Room, messages, part_at, steps
+from svc.web.traces.message_parts import (
+    INLINE_CHARS,
+    PART_CHARS,
+    PICTURE_CHARS,
+    Room,
+    messages,
+    part_at,
+    steps,
+)
 from svc.web.traces.word_diff import MOST_WORDS, word_diff
 
 
@@ -18,6 +26,51 @@ def said(role: str, *parts: Any) -> dict[str, Any]:
 
 CALL = {"type": "tool_call", "id": "c1", "name": "search", "arguments": {"q": 1}}
 RESULT = {"type": "tool_result", "id": "c1", "name": None, "result": "found", "is_error": True}
+
+
+PNG = "iVBORw0KGgo="
+
+
+def media(room: Room | None = None, **part: str) -> Any:
+    (message,) = messages([said("user", {"type": "media", **part})], "input", room or Room())
+    return message.parts[0]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"media": "image", "mime_type": "image/png", "data": PNG},
+        {"media": "image", "uri": f"data:image/png;base64,{PNG}"},
+    ],
+)
+def test_a_small_picture_is_drawn_and_named_with_its_size(part: dict[str, str]) -> None:
+    shown = media(**part)
+    assert shown.picture == f"data:image/png;base64,{PNG}"
+    assert (shown.title, shown.size) == ("image/png", 8)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"mime_type": "image/svg+xml", "data": PNG},
+        {"mime_type": "text/html", "data": PNG},
+        {"mime_type": "image/png", "data": '" onerror="alert(1)'},
+        {"mime_type": "image/png,<svg>", "data": PNG},
+        {"mime_type": "image/png", "data": "A" * PICTURE_CHARS},
+        {"uri": f"data:image/svg+xml;base64,{PNG}"},
+        {"uri": "data:image/png,raw"},
+        {"mime_type": "image/png", "uri": "https://elsewhere.example/a.png"},
+        {"mime_type": "image/png", "data": ""},
+    ],
+)
+def test_nothing_else_is_drawn(part: dict[str, str]) -> None:
+    assert media(media="image", **part).picture == ""
+
+
+def test_pictures_take_from_the_room_of_their_page() -> None:
+    room = Room(100)
+    part = {"media": "image", "mime_type": "image/png", "data": PNG}
+    assert [bool(media(room, **part).picture) for _ in range(4)] == [True, True, False, False]
 
 
 def test_a_result_stands_below_its_call() -> None:

@@ -7,6 +7,7 @@ its span's payload, so that the whole of it can be had.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, Literal
@@ -18,6 +19,10 @@ import msgspec
 PART_CHARS: Final = 8_000
 INLINE_CHARS: Final = 256 * 1024
 _SLOT_CHARS: Final = 160
+#: A picture whose address is no longer than this is drawn: three quarters of it are the file.
+PICTURE_CHARS: Final = 32_768
+#: What browsers draw without running anything in it, so no SVG.
+_PICTURE: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 Form = Literal["text", "reasoning", "call", "result", "json", "media", "unknown"]
 
@@ -34,6 +39,8 @@ class Part:
     cut: bool = False
     failed: bool = False
     call_id: str | None = None
+    #: The address of a picture that is drawn.
+    picture: str = ""
     #: What answered a call, when it is among the same messages.
     answer: Part | None = None
 
@@ -136,17 +143,31 @@ def _part_of(part: Any, at: str, room: Room) -> Part:
 
 
 def _media(part: Mapping[str, Any], at: str, room: Room) -> Part:
-    """A picture or a file is named with its size; nothing of it is drawn."""
-    name = f"{part.get('media') or 'file'} {part.get('mime_type') or ''}".strip()
+    """A picture or a file is named with its size; a small picture is drawn."""
+    media, mime_type = str(part.get("media") or "file"), str(part.get("mime_type") or "")
     data, uri = part.get("data"), part.get("uri")
+    in_base64 = True
+    if type(uri) is str and uri.startswith("data:"):
+        header, _, data = uri.partition(",")
+        in_base64 = header.endswith(";base64")
+        mime_type = mime_type or header[len("data:") :].partition(";")[0]
+    name = mime_type if mime_type.startswith(f"{media}/") else f"{media} {mime_type}".strip()
     if type(data) is str:
+        picture = _picture(mime_type, data, room) if in_base64 else ""
         # Base64 holds three bytes in four letters.
-        return Part("media", "", len(data) * 3 // 4, at, title=name)
+        size = (len(data) - data[-2:].count("=")) * 3 // 4 if in_base64 else len(data)
+        return Part("media", "", size, at, title=name, picture=picture)
     if type(uri) is str:
-        if uri.startswith("data:"):
-            return Part("media", "", len(uri) * 3 // 4, at, title=name)
         return _part("media", uri, at, room, title=name)
     return _part("unknown", pretty(part.get("value")), at, room, title=name)
+
+
+def _picture(mime_type: str, data: str, room: Room) -> str:
+    address = f"data:{mime_type};base64,{data}" if len(data) <= PICTURE_CHARS else ""
+    if not 0 < len(address) <= min(PICTURE_CHARS, room.chars) or not _PICTURE.fullmatch(address):
+        return ""
+    room.chars -= len(address)
+    return address
 
 
 def paired(messages: Sequence[Said]) -> list[Said]:
