@@ -151,7 +151,7 @@ ASYNCIO_BORDER = {"svc/runtime/asyncio_loop.py", "svc/store/postgres/database.py
 LONG_FUNCTIONS = {
     "svc/domain/intake/mapping.py:map_span": "a span's fields one after the other; each is a line or two",
     "protocol/otlp/plain_spans.py:plain_span": "one loop over fields, where calls would cost most",
-    "svc/commands/demo.py:_parcel_agent": "the text of one sample trace",
+    "svc/commands/demo_sample.py:_parcel_agent": "the text of one sample trace",
 }
 
 

@@ -1,12 +1,12 @@
 """`trace-svc demo`: a small, realistic set of agent traces, sent through the real OTLP door.
 
 Makes two keys for the default project, sends, asks the query API what it now says, prints the answers and
-revokes the keys. The traces begin within the last hour, speak OTel GenAI and OpenInference, and hold a tool
-that fails, cached tokens, sessions and one model that has no price.
+revokes the keys. The small set of `demo_sample` begins within the last hour.
 
-With `--weeks` it sends the story of `demo_story` instead, with past event times: enough for detectors to
-learn what is usual and to find what was planted. The two share no service, agent, tool or user, so that no
-detector takes one for a change of the other. Sent again it adds nothing: it goes where it was.
+With `--weeks` it sends the story of `demo_story` instead, with past event times up to now, and what people
+thought of the answers: enough for detectors to learn what is usual and to find what was planted. Story and
+small set share no service, agent, tool or user, so that no detector takes one for a change of the other. Sent
+again the story adds nothing: it goes where it was, and ends where it ended.
 
 With `--remove` it takes both away again.
 """
@@ -21,23 +21,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import httpx2
+import msgspec
 import trio
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
 from protocol.storage import Outage
+from svc.commands import demo_reports, demo_sample, demo_shop
+from svc.commands.demo_recorder import StoryTrace, request_of
 from svc.commands.demo_removal import remove_demo
-from svc.commands.demo_story import (
-    SERVICE,
-    Attributes,
-    StoryTrace,
-    as_json,
-    pairs,
-    probe,
-    request_of,
-    traces_of,
-)
+from svc.commands.demo_sample import TRACES, traces
+from svc.commands.demo_story import probe, traces_of
 from svc.commands.own_service import asking, other_folder, own_url
 from svc.commands.target import name_project, named_project
 from svc.config.table import Settings
@@ -47,181 +41,20 @@ from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.wiring.open_store import open_store
 
-TRACES: Final = 24
-#: The services that its spans come from.
-SERVICES: Final = ("parcel-desk", "doc-search", SERVICE)
+#: The services that spans of the demo come from.
+SERVICES: Final = (*demo_sample.SERVICES, demo_shop.SERVICE, demo_reports.SERVICE)
 TIMEOUT_S: Final = 15.0
 ARRIVAL_TIMEOUT_S: Final = 30.0
 #: The longest story; and how long sending it and its arrival may take.
 WEEKS: Final = 4
 STORY_TIMEOUT_S: Final = 600.0
+#: How often the arrival is asked for, and after how many times without news it is over.
+POLL_S: Final = 0.5
+QUIET_POLLS: Final = 6
+#: The door for what people think of an answer.
+FEEDBACK_PATH: Final = "/v1/feedback"
 #: Spans of one request of the story.
 REQUEST_SPANS: Final = 400
-
-_QUESTIONS: Final = (
-    "Which of my orders is late?",
-    "Cancel the blue jacket, please.",
-    "Where can I pick up my parcel?",
-    "Why was I charged twice in October?",
-)
-_ANSWERS: Final = (
-    "Order 7731 left the warehouse two days late and arrives on Friday.",
-    "Done: the blue jacket is cancelled and refunded to your card.",
-    "Your parcel waits at the corner shop until Saturday, 18:00.",
-    "The second charge was a deposit; it went back on the 28th.",
-)
-_MODELS: Final = (("openai", "gpt-4o"), ("openai", "gpt-4o-mini"), ("anthropic", "claude-sonnet-4-5"))
-_PRIVATE_MODEL: Final = ("in-house", "house-llm-13b")
-
-
-class _Story:
-    """One trace in the making: spans one after the other under a root."""
-
-    def __init__(self, dice: random.Random, started_at: datetime) -> None:
-        self.trace_id = dice.randbytes(16)
-        self._dice, self._at = dice, started_at
-        self.spans: list[Span] = []
-
-    def span(
-        self, name: str, attributes: Attributes, *, parent: Span | None = None, error: str | None = None
-    ) -> Span:
-        took = timedelta(milliseconds=self._dice.randint(80, 2500))
-        start = int(self._at.timestamp() * 1e9)
-        span = Span(
-            trace_id=self.trace_id,
-            span_id=self._dice.randbytes(8),
-            parent_span_id=parent.span_id if parent is not None else b"",
-            name=name,
-            kind=Span.SPAN_KIND_CLIENT,
-            start_time_unix_nano=start,
-            end_time_unix_nano=start + int(took.total_seconds() * 1e9),
-            attributes=pairs(attributes),
-        )
-        if error is not None:
-            span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR, message=error))
-        self.spans.append(span)
-        if parent is not None:
-            self._at += took
-            parent.end_time_unix_nano = max(parent.end_time_unix_nano, span.end_time_unix_nano)
-        return span
-
-
-def _parcel_agent(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
-    """An agent that asks a model, calls a tool and answers; told in OTel GenAI conventions."""
-    story = _Story(dice, started_at)
-    provider, model = _PRIVATE_MODEL if dice.random() < 0.1 else dice.choice(_MODELS)
-    question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
-    failed = dice.random() < 0.2
-    identity: Attributes = {"gen_ai.conversation.id": session, "user.id": f"visitor-{turn % 5}"}
-    root = story.span(
-        "invoke_agent parcel-desk",
-        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "parcel-desk", **identity},
-    )
-    conversation = [{"role": "user", "parts": [{"type": "text", "content": question}]}]
-    call = {"type": "tool_call", "id": f"call-{turn}", "name": "find_parcel", "arguments": {"order": 7731}}
-    chat: Attributes = {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": provider,
-        "gen_ai.request.model": model,
-        "gen_ai.response.model": model,
-        **identity,
-    }
-    story.span(
-        f"chat {model}",
-        {
-            **chat,
-            "gen_ai.input.messages": as_json(conversation),
-            "gen_ai.output.messages": as_json([{"role": "assistant", "parts": [call]}]),
-            "gen_ai.usage.input_tokens": 420 + 13 * turn,
-            "gen_ai.usage.cache_read.input_tokens": 256,
-            "gen_ai.usage.output_tokens": 31,
-        },
-        parent=root,
-    )
-    story.span(
-        "execute_tool find_parcel",
-        {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": "find_parcel",
-            "gen_ai.tool.call.id": f"call-{turn}",
-            "gen_ai.tool.call.arguments": as_json(call["arguments"]),
-            **({"error.type": "TimeoutError"} if failed else {"gen_ai.tool.call.result": '{"late": true}'}),
-            **identity,
-        },
-        parent=root,
-        error="the order service did not answer" if failed else None,
-    )
-    story.span(
-        f"chat {model}",
-        {
-            **chat,
-            "gen_ai.input.messages": as_json([*conversation, {"role": "assistant", "parts": [call]}]),
-            "gen_ai.output.messages": as_json(
-                [
-                    {
-                        "role": "assistant",
-                        "parts": [{"type": "text", "content": answer}],
-                        "finish_reason": "stop",
-                    }
-                ]
-            ),
-            "gen_ai.usage.input_tokens": 510 + 13 * turn,
-            "gen_ai.usage.cache_read.input_tokens": 420,
-            "gen_ai.usage.output_tokens": 64,
-        },
-        parent=root,
-    )
-    return story
-
-
-def _document_search(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
-    """Retrieval and an answer, told in OpenInference."""
-    story = _Story(dice, started_at)
-    question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
-    identity: Attributes = {"session.id": session, "user.id": f"visitor-{turn % 5}"}
-    root = story.span(
-        "answer_from_docs",
-        {"openinference.span.kind": "CHAIN", "input.value": question, "output.value": answer, **identity},
-    )
-    story.span(
-        "retrieve",
-        {
-            "openinference.span.kind": "RETRIEVER",
-            "input.value": question,
-            "retrieval.documents.0.document.id": "faq-12",
-            "retrieval.documents.0.document.score": 0.82,
-            **identity,
-        },
-        parent=root,
-    )
-    story.span(
-        "ChatCompletion",
-        {
-            "openinference.span.kind": "LLM",
-            "llm.provider": "openai",
-            "llm.model_name": "gpt-4o-mini",
-            "llm.input_messages.0.message.role": "user",
-            "llm.input_messages.0.message.content": question,
-            "llm.output_messages.0.message.role": "assistant",
-            "llm.output_messages.0.message.content": answer,
-            "llm.token_count.prompt": 900 + turn,
-            "llm.token_count.completion": 48,
-            **identity,
-        },
-        parent=root,
-    )
-    return story
-
-
-def traces(dice: random.Random, now: datetime) -> Iterator[tuple[str, list[Span]]]:
-    """The sample traces: a service name and its spans."""
-    for number in range(TRACES):
-        session = f"demo-{now:%H%M%S}-{number // 4}"
-        started_at = now - timedelta(minutes=55) + timedelta(minutes=2 * number)
-        if number % 3:
-            yield "parcel-desk", _parcel_agent(dice, started_at, session, number).spans
-        else:
-            yield "doc-search", _document_search(dice, started_at, session, number).spans
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -231,8 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--weeks",
         type=int,
         choices=range(1, WEEKS + 1),
-        help="send this many weeks of traces of a small application, up to last midnight, with faults to "
-        "find",
+        help="send this many weeks of traces of two applications, up to now, with three faults to find",
     )
     parser.add_argument("--remove", action="store_true", help="remove what the demo sent, and send nothing")
     name_project(parser)
@@ -306,54 +138,79 @@ def midnight(moment: datetime) -> datetime:
 
 
 async def _send_weeks(client: httpx2.AsyncClient, write: str, query: str, weeks: int) -> None:
-    ask = _Asker(client, query, datetime.now(UTC))
-    ends_at = await ask.story_end(probe(7 * weeks)) or midnight(datetime.now(UTC))
-    count_before, span_count, traces_sent = await ask.count(), 0, 0
+    now, days = datetime.now(UTC), 7 * weeks
+    ask = _Asker(client, query, now)
+    known_end = await ask.story_end(probe(days))
+    ends_at = known_end or midnight(now)
+    count_before, span_count, trace_count, opinion_count = await ask.count(), 0, 0, 0
     last_trace_id = b""
     with trio.fail_after(STORY_TIMEOUT_S):
-        for day in range(7 * weeks):
-            story = list(traces_of(day, 7 * weeks, ends_at))
+        for day in range(days + 1):
+            story = list(traces_of(day, days, ends_at))
+            if day == days:
+                # A story that was sent before ends where it ended, or each sending would make it longer.
+                story = [] if known_end else until_now(story, now)
             for body, spans in requests_of(story):
-                await _post_patiently(client, write, body)
+                await _post_patiently(client, write, "/v1/traces", body)
                 span_count += spans
-            traces_sent += len(story)
+            if opinions := [opinion for trace in story for opinion in trace.feedback]:
+                entries = msgspec.json.encode({"feedback": opinions})
+                await _post_patiently(client, write, FEEDBACK_PATH, entries)
+                opinion_count += len(opinions)
+            trace_count += len(story)
             last_trace_id = story[-1].spans[0].trace_id if story else last_trace_id
-            print(
-                f"\rday {day + 1} of {7 * weeks}: {span_count:,} spans", end="", file=sys.stderr, flush=True
-            )
+            print(f"\rday {day + 1} of {days + 1}: {span_count:,} spans", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
-        print(f"sent {traces_sent} traces with {span_count} spans to {client.base_url}")
-        # The last one is there, and nothing comes any more.
-        now = -1
-        while not await ask.count(trace_id=last_trace_id.hex()) or now != await ask.count():
-            now = await ask.count()
-            await trio.sleep(0.5)
-    print(f"stored and queryable: {now - count_before} new spans\n")
+        print(
+            f"sent {trace_count} traces with {span_count} spans and {opinion_count} entries of feedback"
+            f" to {client.base_url}"
+        )
+        stored = await _stored(ask, last_trace_id, count_before + span_count)
+    print(f"stored and queryable: {stored - count_before} new spans\n")
     await ask.show()
+
+
+async def _stored(ask: _Asker, last_trace_id: bytes, expected: int) -> int:
+    """The number of spans once all of the story are there: as many as expected, or, since what was sent
+    before adds nothing, the last one and then no more of them for a while.
+    """
+    count, quiet_polls = await ask.count(), 0
+    while count < expected and quiet_polls < QUIET_POLLS:
+        await trio.sleep(POLL_S)
+        previous, count = count, await ask.count()
+        is_quiet = count == previous and await ask.count(trace_id=last_trace_id.hex()) > 0
+        quiet_polls = quiet_polls + 1 if is_quiet else 0
+    return count
+
+
+def until_now(story: Sequence[StoryTrace], now: datetime) -> list[StoryTrace]:
+    """The traces of a day that are over."""
+    return [trace for trace in story if trace.ended_at_ns <= now.timestamp() * 1e9]
 
 
 def requests_of(story: Sequence[StoryTrace]) -> Iterator[tuple[bytes, int]]:
     """Bodies with their number of spans, each of one resource."""
-    for version in sorted({str(trace.resource["service.version"]) for trace in story}):
-        mine = [trace for trace in story if trace.resource["service.version"] == version]
-        spans = [span for trace in mine for span in trace.spans]
+    by_resource: dict[tuple[str, ...], list[StoryTrace]] = {}
+    for trace in story:
+        by_resource.setdefault(tuple(map(str, trace.resource.values())), []).append(trace)
+    for _, group in sorted(by_resource.items()):
+        spans = [span for trace in group for span in trace.spans]
         for n in range(0, len(spans), REQUEST_SPANS):
             batch = spans[n : n + REQUEST_SPANS]
-            yield request_of(mine[0].resource, DEMO_SCOPE, batch).SerializeToString(), len(batch)
+            yield request_of(group[0].resource, DEMO_SCOPE, batch).SerializeToString(), len(batch)
 
 
-async def _post_patiently(client: httpx2.AsyncClient, write: str, body: bytes) -> None:
+async def _post_patiently(client: httpx2.AsyncClient, write: str, path: str, body: bytes) -> None:
     """Send a body, waiting as long as a full service asks for."""
+    content_type = "application/json" if path == FEEDBACK_PATH else "application/x-protobuf"
     while True:
         response = await client.post(
-            "/v1/traces",
-            content=body,
-            headers={"Authorization": f"Bearer {write}", "Content-Type": "application/x-protobuf"},
+            path, content=body, headers={"Authorization": f"Bearer {write}", "Content-Type": content_type}
         )
         if response.status_code == 200:
             return
         if response.status_code != 503:
-            raise _unaccepted("OTLP endpoint", response)
+            raise _unaccepted("OTLP endpoint" if path != FEEDBACK_PATH else "feedback endpoint", response)
         await trio.sleep(float(response.headers.get("Retry-After", "1")))
 
 

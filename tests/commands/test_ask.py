@@ -182,11 +182,17 @@ def _failed_conversations_about_a_topic(agent: Agent) -> Any:
 
 TEN: Final[tuple[tuple[Callable[[Agent], Any], Any], ...]] = (
     (_why_a_tool_failed_yesterday, ("QuotaExceededError", 8, "northwind")),
-    (_errors_a_day, [4, 3, 2, 2, 10, 11, 8]),
-    (_spend_by_model, [("gpt-4o", 2.41), ("gpt-4o-mini", 0.16)]),
+    (_errors_a_day, [5, 3, 2, 2, 10, 11, 8]),
+    (_spend_by_model, [("gpt-4o", 2.41), ("claude-sonnet-4-5", 0.51)]),
     (_which_tool_fails_most_and_how, ("lookup_order", {"QuotaExceededError": 27, "TimeoutError": 13})),
     (_who_is_hit_most, ("northwind", 32)),
-    (_how_slow_each_call_site_is, [("ticket-summary", 7_100), ("support", 1_900), ("intent", 900)]),
+    (
+        _how_slow_each_call_site_is,
+        [
+            *(("ticket-summary", 7_100), ("report", 4_700), ("document-question", 1_900)),
+            *(("support", 1_900), ("intent", 900)),
+        ],
+    ),
     (_whether_a_secret_was_leaked, ("support", True)),
     (_the_slowest_trace_of_a_day, ("summarise_ticket", 13_900)),
     (_what_changed_at_a_call_site, ({"gpt-4o-2024-08-06", "gpt-4o-2024-11-20"}, True)),

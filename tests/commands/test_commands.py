@@ -19,7 +19,16 @@ from tests.service import TRACE_SVC
 
 ROOT = Path(__file__).parents[2]
 NO_COMMANDS = {
-    *("terminal", "target", "own_service", "demo_removal", "demo_story", "table", "report", "parquet"),
+    *("terminal", "target", "own_service", "table", "report", "parquet"),
+    *(
+        "demo_pictures",
+        "demo_recorder",
+        "demo_removal",
+        "demo_reports",
+        "demo_sample",
+        "demo_shop",
+        "demo_story",
+    ),
     *("finding", "tls", "alerts_shown", "asked", "command_line", "completable", "completion_scripts"),
 }
 

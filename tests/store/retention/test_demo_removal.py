@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from protocol.detection import Ref
-from svc.commands.demo import SERVICES, traces
+from svc.commands.demo import SERVICES
+from svc.commands.demo_sample import traces
 from svc.commands.demo_story import traces_of
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
