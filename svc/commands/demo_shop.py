@@ -37,6 +37,9 @@ USERS: Final = 120
 RELEASED: Final = timedelta(days=11, hours=-9)
 SLOWER: Final = timedelta(days=5, hours=-14)
 FAILING: Final = timedelta(days=3, hours=-9)
+#: The share of the failing tenant's calls that are refused: so many that a fault which begins on a quiet
+#: Sunday is dated to it, and its two findings are one case.
+REFUSED: Final = 0.9
 #: The session whose first answer holds a token.
 LEAKING: Final = "demo-2-20"
 #: The share of answers that a customer rates, and of those ratings that are bad without a reason.
@@ -142,7 +145,7 @@ def _question(recorder: Recorder, which: int, order: int) -> dict[str, Any]:
 def _lookup(recorder: Recorder, order: int, *, failing: bool) -> bool:
     """The call of the tool. Whether it was refused."""
     dice = recorder.dice
-    refused = failing and dice.random() < 0.8
+    refused = failing and dice.random() < REFUSED
     error = "quota of the carrier's service is used up" if refused else None
     if error is None and dice.random() < 0.03:
         error = "the order service did not answer"

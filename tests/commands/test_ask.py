@@ -182,10 +182,10 @@ def _failed_conversations_about_a_topic(agent: Agent) -> Any:
 
 TEN: Final[tuple[tuple[Callable[[Agent], Any], Any], ...]] = (
     (_why_a_tool_failed_yesterday, ("QuotaExceededError", 8, "northwind")),
-    (_errors_a_day, [5, 3, 2, 2, 10, 11, 8]),
+    (_errors_a_day, [5, 3, 2, 2, 10, 12, 8]),
     (_spend_by_model, [("gpt-4o", 2.41), ("claude-sonnet-4-5", 0.51)]),
-    (_which_tool_fails_most_and_how, ("lookup_order", {"QuotaExceededError": 27, "TimeoutError": 13})),
-    (_who_is_hit_most, ("northwind", 32)),
+    (_which_tool_fails_most_and_how, ("lookup_order", {"QuotaExceededError": 28, "TimeoutError": 13})),
+    (_who_is_hit_most, ("northwind", 33)),
     (
         _how_slow_each_call_site_is,
         [

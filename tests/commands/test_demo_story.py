@@ -6,12 +6,19 @@ import base64
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from svc.commands.demo import until_now
 from svc.commands.demo_recorder import StoryTrace
 from svc.commands.demo_story import probe, traces_of
+from svc.domain.detect.engine.bars import LEAST_MONTHS
+from svc.domain.detect.engine.rate_engine import RateSettings
+from svc.domain.detect.engine.slots import slot_at
+from svc.domain.detect.engine.tallies import RateTallies
+from svc.domain.detect.findings.judging import judge_rate
 from svc.domain.detect.secrets.formats import FORMATS
 from svc.domain.detect.secrets.search import find_secrets
 from svc.store.accounts.projects import ProjectStore
@@ -25,6 +32,7 @@ SHOP, DESK = "shop-assistant", "report-desk"
 HIGH = {form.id for form in FORMATS if form.band == "high"}
 
 
+@cache
 def story(days: int = 28, ends_at: datetime = END) -> list[list[StoryTrace]]:
     return [list(traces_of(day, days, ends_at)) for day in range(days)]
 
@@ -38,7 +46,7 @@ def attribute(trace: StoryTrace, key: str) -> set[str]:
 
 
 def test_it_is_the_same_every_time_and_each_span_has_an_id_of_its_own() -> None:
-    once, again = story(), story()
+    once, again = story(), story.__wrapped__()
     traces = [(t.spans, t.feedback) for day in once for t in day]
     assert traces == [(t.spans, t.feedback) for day in again for t in day]
     assert len(set(ids(once))) == len(ids(once))
@@ -97,6 +105,28 @@ def by_service(days: list[list[StoryTrace]], key: str) -> tuple[set[str], set[st
         for service in (SHOP, DESK)
     )
     return shop, desk
+
+
+def lookups(days: list[list[StoryTrace]]) -> list[Span]:
+    return [s for day in days for t in day for s in t.spans if s.name == "execute_tool lookup_order"]
+
+
+@pytest.mark.parametrize("weekday", range(7))
+def test_on_any_weekday_the_tool_that_fails_is_dated_to_its_first_failure_and_so_is_one_case(
+    weekday: int,
+) -> None:
+    ends_at = END + timedelta(days=weekday)
+    calls = lookups(story(28, ends_at))
+    slots = [slot_at(span.start_time_unix_nano / 1e9) for span in calls]
+    tallies = RateTallies.of(
+        (slot, 1, span.status.code == Status.STATUS_CODE_ERROR)
+        for slot, span in zip(slots, calls, strict=True)
+    )
+    settings = RateSettings.tuned(LEAST_MONTHS, {}, 1)
+    judged = judge_rate(None, min(slots), tallies, settings, slot_at(ends_at.timestamp()))
+    (change,) = judged.changes
+    refusals = [slot for slot, span in zip(slots, calls, strict=True) if "quota" in span.status.message]
+    assert change.onset.low <= min(refusals) <= change.onset.high
 
 
 @pytest.mark.parametrize(
