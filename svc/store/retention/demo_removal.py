@@ -54,6 +54,19 @@ with refs as (
 ) select distinct finding_id from refs
 """
 
+# The call sites of these traces.
+_SITES: Final = """
+select distinct call_site_id from trace where project_id = $1 and trace_id = any($2::bytea[])
+"""
+
+# Findings that name no trace, on one of these call sites at which nothing else happened: a rise that people
+# were never told of is one.
+_UNPROVEN: Final = """
+select f.id from finding f where f.project_id = $1 and f.call_site_id = any($2::text[])
+and not exists (select from finding_evidence e where e.project_id = f.project_id and e.finding_id = f.id)
+and not exists (select from trace t where t.project_id = f.project_id and t.call_site_id = f.call_site_id)
+"""
+
 # Findings that rest on nothing any more, with the cases that list nothing else.
 _FINDINGS: Final = """
 with lone as materialized (
@@ -92,29 +105,34 @@ class DemoRemoval:
 
     async def remove(self, project_id: int) -> Mapping[str, int]:
         """Take away what the demo sent. Returns counts."""
-        counts, cursor, findings = Counter[str](), b"", set[Any]()
+        counts, cursor, findings, sites = Counter[str](), b"", set[Any](), set[str]()
         while True:
             rows = await self.database.fetch(
                 _NEXT, project_id, SESSIONS, self.services, cursor, TRACES, timeout_s=STEP_TIMEOUT_S
             )
             trace_ids = [row["trace_id"] for row in rows if row["sent"]]
             if trace_ids:
-                counts += await self._delete(project_id, trace_ids, findings)
+                counts += await self._delete(project_id, trace_ids, findings, sites)
             if len(rows) < TRACES:
                 break
             cursor = rows[-1]["trace_id"]
             await trio.sleep(BATCH_PAUSE_S)
+        unproven = await self.database.fetch(_UNPROVEN, project_id, sorted(sites), timeout_s=STEP_TIMEOUT_S)
+        findings.update(row["id"] for row in unproven)
         counts += await self._drop_findings(project_id, sorted(findings))
         now: datetime = await self.database.run(self.clock, transaction=False)
         while await CubeStore(self.database).renew(project_id, now, HOURS):  # noqa: ASYNC110 - each builds some
             await trio.sleep(BATCH_PAUSE_S)
         return counts
 
-    async def _delete(self, project_id: int, trace_ids: Sequence[bytes], findings: set[Any]) -> Counter[str]:
+    async def _delete(
+        self, project_id: int, trace_ids: Sequence[bytes], findings: set[Any], sites: set[str]
+    ) -> Counter[str]:
         async def work(connection: Connection) -> Counter[str]:
             now = await self.clock(connection)
             rows = await connection.fetch(_EVIDENCE, project_id, trace_ids)
             findings.update(row["finding_id"] for row in rows)
+            sites.update(row["call_site_id"] for row in await connection.fetch(_SITES, project_id, trace_ids))
             deletion = await delete_traces(connection, project_id, trace_ids, now, ERASED)
             return Counter(traces=deletion["traces"], spans=deletion["spans"])
 

@@ -14,7 +14,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.retention.demo_removal import DemoRemoval
 from svc.store.spans.traces import PostgresTraceStore
-from tests.store.detection.detecting import opened, seen
+from tests.store.detection.detecting import fire, opened, seen
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 
@@ -58,6 +58,21 @@ async def test_the_demo_goes_whole_and_nothing_else_does(store: Database) -> Non
     assert (await removal.remove(PROJECT))["traces"] == 0
     assert await send(store) == sent
     assert len(await fetch(store, "select from trace")) == sent + 2
+
+
+async def test_a_finding_without_evidence_goes_when_nothing_else_happened_at_its_call_site(
+    store: Database,
+) -> None:
+    await ProjectStore(store).make_default()
+    await send(store)
+    own = one(1, trace_id=b"o" * 16, attributes={"svc.call_site.id": "support"})
+    await store_of(store).write(rows(own, resource={"service.name": "shop"}))
+    await PostgresTraceStore(store).settle(NOW + timedelta(hours=2), 10_000)
+    for number, call_site_id in enumerate(("ticket-summary", "support", "checkout"), 1):
+        await fire(store, seen(number, call_site_id=call_site_id))
+    assert (await DemoRemoval(store, SERVICES).remove(PROJECT))["findings"] == 1
+    sites = {row["call_site_id"] for row in await fetch(store, "select call_site_id from finding")}
+    assert sites == {"support", "checkout"}
 
 
 async def test_another_projects_demo_stays(store: Database) -> None:
