@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+#: What one project may have.
+PRICES_MAX: Final = 500
 #: US dollars for a million tokens; more is a slip of the pen.
 UsdPerMillion = Annotated[float, Meta(ge=0, le=1_000_000)]
 
@@ -25,7 +27,7 @@ class ModelPriceShown(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class PricesChange(msgspec.Struct, forbid_unknown_fields=True):
     """All prices of the project from now on; what calls cost so far stays as it is."""
 
-    prices: Annotated[list[ModelPriceShown], Meta(max_length=500)]
+    prices: Annotated[list[ModelPriceShown], Meta(max_length=PRICES_MAX)]
 
 
 class PricesShown(msgspec.Struct):

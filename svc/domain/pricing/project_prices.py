@@ -12,8 +12,6 @@ import attrs
 
 from svc.domain.pricing.rates import OwnPrice, OwnPrices
 
-#: What one project may have.
-PRICES_MAX: Final = 500
 _PATTERN: Final = re.compile(r"([*?[])")
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from protocol.refusals import Refusal
-from svc.domain.pricing.project_prices import PRICES_MAX
+from protocol.rest.prices import PRICES_MAX
 from svc.domain.quantities import Number
 from svc.web.shell import words
 
