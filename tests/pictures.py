@@ -7,9 +7,7 @@ those differ. Needs Debian's chromium, as the tests of the pages do.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from typing import Any, Final
 import attrs
 
 from tests.browser.conftest import BASE, PATIENCE_MS, signed_up
+from tests.chromium import chromium
 from tests.service import Service, measured, until
 
 FOLDER: Final = Path(__file__).parent.parent / "deploy" / "pages"
@@ -68,24 +67,6 @@ def _analysed(service: Service) -> int:
     listed = json.loads(service.command("cases", "list", "--json"))["cases"]
     shown = (json.loads(service.command("cases", "show", case["reference"], "--json")) for case in listed)
     return sum((case.get("rca") or {}).get("verdict") is not None for case in shown)
-
-
-@contextmanager
-def chromium() -> Iterator[Any]:
-    """The browser. Raises `RuntimeError` where there is none."""
-    from playwright.sync_api import sync_playwright
-
-    names = ("chromium-headless-shell", "chromium", "chromium-browser")
-    program = next((found for found in map(shutil.which, names) if found), None)
-    if program is None:
-        raise RuntimeError("chromium is not installed: apt-get install chromium-headless-shell")
-    # What the service's own loop set would lend its loop to the browser's driver.
-    asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-    asyncio.set_event_loop_policy(None)
 
 
 @contextmanager

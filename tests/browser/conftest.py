@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,8 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.chromium import BrowserMissing
+from tests.chromium import chromium as launched
 from tests.conftest import missing
 from tests.service import Service, copy_made, in_memory, once_in_a_run, running
 
@@ -100,22 +100,10 @@ def chromium() -> Iterator[Any]:
     process is given futures of that one.
     """
     try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("playwright")
-    # A context of the whole browser brings a window and its furniture: 0.4 s of a core, against 0.07 s.
-    names = ("chromium-headless-shell", "chromium", "chromium-browser")
-    path = next((found for found in map(shutil.which, names) if found), None)
-    if path is None:
-        missing("chromium")
-    # Outside of Trio, trio-asyncio would lend its own loop, which cannot be left and entered again.
-    asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
-    with sync_playwright() as started:
-        rules = "--host-resolver-rules=MAP lan-host.example 127.0.0.1"
-        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox", rules])
-        yield browser
-        browser.close()
-    asyncio.set_event_loop_policy(None)
+        with launched("--host-resolver-rules=MAP lan-host.example 127.0.0.1") as browser:
+            yield browser
+    except BrowserMissing as part:
+        missing(str(part))
 
 
 def signed_up(chromium: Any, service: Service) -> Any:
