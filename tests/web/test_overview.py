@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trio_asyncio import trio_as_aio
 
 from protocol.refusals import Refused
 from svc.domain.detect.detectors.base import slot_of
 from svc.domain.quantities import count, percent
 from svc.runtime.clock import now
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import PostgresTraceStore
 from svc.web.overview.overview_charts import (
     HEIGHT,
@@ -33,7 +34,7 @@ from svc.web.shell.charts import round_up
 from tests.detecting.house import execute
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import heading
-from tests.web.visitor import BASE, Visitor
+from tests.web.visitor import BASE, Seen, Visitor
 
 PAGE = BASE + "/overview"
 HOSTILE = "<script>alert(1)</script>"
@@ -315,6 +316,28 @@ async def test_a_release_that_comes_while_the_project_runs_is_marked_in_every_ch
     assert "1.0</a>" not in page
     yesterday = (await owner.get(f"{PAGE}?range=yesterday")).text
     assert 'class="release"' not in yesterday
+
+
+async def test_releases_that_are_not_read_in_time_leave_no_marks_and_the_page_stands(
+    owner: Visitor, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await calls(store, 4)
+    today = now().replace(hour=0, minute=0, second=0, microsecond=0)
+    await seen_release(store, "1.0", today - timedelta(days=9))
+    await seen_release(store, "2.0", today - timedelta(days=2))
+    monkeypatch.setattr("svc.web.overview.overview.TIMEOUT_S", 3.0)
+
+    async def locked(connection: Connection) -> Seen:
+        await connection.execute("lock table tally_bucket in access exclusive mode")
+        # The lock is held here while the page is read over other connections.
+        page: Seen = await trio_as_aio(owner.get)(f"{PAGE}?range=30d")
+        return page
+
+    page = await store.run(locked)
+    assert page.status == 200
+    assert heading(page).startswith("4 traces ")
+    assert 'class="release"' not in page.text
+    assert 'class="release"' in (await owner.get(f"{PAGE}?range=30d")).text
 
 
 def test_a_mark_stands_inside_its_step() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -77,7 +78,7 @@ async def overview_page(visit: Visit, renaming: Renaming | None = None) -> Html:
     rows, total = table(
         figures, dimension, lambda value: _row_address(visit, period, filters, dimension, value)
     )
-    releases = await _releases(visit, period)
+    releases = await _releases(visit, period, deadline)
     context: dict[str, Any] = {
         "period": period,
         "named": NAMED,
@@ -191,15 +192,14 @@ async def _cases(visit: Visit, period: DayRange) -> list[tuple[str, Title]]:
     return began[:_CASES_NAMED]
 
 
-async def _releases(visit: Visit, period: DayRange) -> list[tuple[str, datetime]]:
+async def _releases(visit: Visit, period: DayRange, deadline: float) -> list[tuple[str, datetime]]:
     """Releases that were first seen in the period, the oldest first; none where that takes too long."""
     reads = StatisticReads(visit.means.questions)
-    try:
+    release_rows: list[tuple[str, int]] = []
+    with suppress(Slow), trio.move_on_at(deadline):
         release_rows = await reads.releases(
             visit.project.id, slot_of(period.low), slot_of(period.high), _RELEASES_MARKED
         )
-    except Slow:
-        return []
     return [(name, datetime.fromtimestamp(slot * SLOT_S, UTC)) for name, slot in reversed(release_rows)]
 
 
