@@ -17,7 +17,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │                               ◀─count─── Heartbeat ──▶ its host
       │                               ◀─measure, drop─── DiskBudget ──refuses──▶ doors
       ├──offer──▶ Tee ◀─take── TeeForwarder ──▶ the endpoint that somebody compares with
-      │   AlertWatcher ──look, tell──▶ store ──▶ AlertGatherer ──queue──▶ store
+      │   AlertWatcher × 2 ──look, tell──▶ store ──▶ AlertGatherer ──queue──▶ store
       │   AlertDeliverer × 3 ◀─claim─ store; ──send──▶ channels of people
       │   NightlyBackup ══▶ `trace-svc backup` (a process of its own) ◀─read─ store
       │

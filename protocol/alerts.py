@@ -62,6 +62,8 @@ QUEUED_MAX: Final = 1_000
 #: What a project may have.
 CHANNELS_MAX: Final = 50
 RULES_MAX: Final = 100
+#: Rules of them that look into payloads, for an attribute that is no field.
+LOOKING_RULES_MAX: Final = 10
 MUTE_MAX: Final = timedelta(days=365)
 #: An earlier signing secret still signs for so long after a rotation.
 BOTH_SECRETS_FOR: Final = timedelta(hours=24)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from actors.alert_outage import OutageTeller
-from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, RuleCheck
+from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, RuleCheck, Samples
 from actors.supervision import Actor, Board, Vitals
 from protocol.alerts import (
     AlertChannel,
@@ -33,6 +33,7 @@ from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.gathering import GatheringStore
 from svc.store.alerts.standing import PostgresStandingStore
 from svc.store.alerts.watching import WatchStore
+from svc.store.postgres.database import Database
 from svc.store.reads.alerts.alert_checks import StoredChecks
 from svc.wiring.pools import Pools
 from svc.wiring.safekeeping import Safekeeping
@@ -69,23 +70,15 @@ def alert_loops(pools: Pools, board: Board, own: OwnChecks, tally: AlertTally) -
     """How to build each of them, and its vitals on the board."""
     database, dispatcher = pools.upkeep, own.dispatcher
     gathering, deliveries = GatheringStore(database), PostgresDeliveryStore(database)
-    # Figures may take long to count.
-    checks: dict[RuleKind, RuleCheck] = {**own.table(), **StoredChecks(pools.questions).table()}
-    watcher = board.enrol("alert-watcher", spare=True)
+    stored = dict(StoredChecks(pools.questions).table())
+    # Figures may take long to count: what is told of ingest and of this service does not wait for them.
+    figures: dict[RuleKind, RuleCheck] = {"metric": stored.pop("metric")}
     gatherer = board.enrol("alert-gatherer", spare=True)
     loops: list[Loop] = [
-        (
-            lambda: AlertWatcher(
-                watch=WatchStore(database),
-                checks=checks,
-                by_each_copy=BY_EACH_COPY,
-                samples=own.samples,
-                now=now,
-                tally=tally,
-                vitals=watcher,
-            ),
-            watcher,
+        _watcher(
+            database, {**own.table(), **stored}, own.samples, tally, board.enrol("alert-watcher", spare=True)
         ),
+        _watcher(database, figures, lambda _now: {}, tally, board.enrol("alert-figures", spare=True)),
         (
             lambda: AlertGatherer(
                 gather=gathering.gather, queue=deliveries, now=now, tally=tally, vitals=gatherer
@@ -98,6 +91,27 @@ def alert_loops(pools: Pools, board: Board, own: OwnChecks, tally: AlertTally) -
         vitals = board.enrol(f"alert-deliverer-{number}", spare=True)
         loops.append((lambda vitals=vitals: _deliverer(deliveries, dispatcher, tally, vitals), vitals))  # type: ignore[misc]
     return loops
+
+
+def _watcher(
+    database: Database,
+    checks: Mapping[RuleKind, RuleCheck],
+    samples: Samples,
+    tally: AlertTally,
+    vitals: Vitals,
+) -> Loop:
+    return (
+        lambda: AlertWatcher(
+            watch=WatchStore(database),
+            checks=checks,
+            by_each_copy=BY_EACH_COPY,
+            samples=samples,
+            now=now,
+            tally=tally,
+            vitals=vitals,
+        ),
+        vitals,
+    )
 
 
 def _deliverer(

@@ -160,8 +160,10 @@ def saw_certificate(params: CertificateParams, left_s: float | None, now: dateti
     return CheckResult(now + SELDOM, firing)
 
 
-def saw_metric(params: MetricParams, judged: JudgedFigure, now: datetime) -> CheckResult:
-    """A figure against its bound."""
+def saw_metric(
+    params: MetricParams, judged: JudgedFigure, now: datetime, *, again: timedelta = OFTEN
+) -> CheckResult:
+    """A figure against its bound; `again` is after how long it is looked at anew."""
     firing = {}
     if judged.holds:
         usual = ""
@@ -174,7 +176,7 @@ def saw_metric(params: MetricParams, judged: JudgedFigure, now: datetime) -> Che
             severity="medium",
             path="/vitals",
         )
-    return CheckResult(now + OFTEN, firing)
+    return CheckResult(now + again, firing)
 
 
 def saw_digest(params: DigestParams, facts: AlertFacts, due_at: datetime, now: datetime) -> CheckResult:

@@ -21,9 +21,9 @@ Hours = Annotated[int, Meta(ge=1, le=24)]
 
 #: What windows are measured of: rows of the query API, or what vitals count by the hour.
 VITAL_DATASETS: Final = {"traces": "sites", "model_calls": "models", "tools": "tools"}
-#: By which one field those are narrowed.
+#: By which one field vitals are kept apart; narrowed by anything else, the rows are counted.
 VITAL_FIELDS: Final = {"traces": "call_site_id", "model_calls": "model_id", "tools": "name"}
-#: Which figures are known of rows that the query API counts, narrowed by any of its filters.
+#: Which figures are known of rows that the query API counts.
 COUNTED_FIGURES: Final = {
     "spans": ("count", "cost", "error_rate", "p95_ms"),
     "tool_calls": ("count", "error_rate"),
@@ -92,9 +92,10 @@ class CertificateParams(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 class MetricParams(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A figure over a window against a bound, or against the same window of the seven days before.
 
-    `spans`, `tool_calls` and `classifier_events` take the filters of the query API, attributes among them,
-    and know the figures of `COUNTED_FIGURES`. Of `traces`, `model_calls` and `tools` every figure is known,
-    of all or of one (`call_site_id`, `model_id`, `name`).
+    `spans`, `tool_calls` and `classifier_events` take the filters of the query API and know the figures of
+    `COUNTED_FIGURES`. Of `traces`, `model_calls` and `tools` every figure is known. The last two are spans
+    and take their filters; a trace is narrowed by its own `call_site_id` and by what one of its spans has.
+    Any attribute is a filter, whether or not it is a field of the project.
     `value` is in the figure's own measure (rows, USD, a share from 0 to 1, milliseconds); of a change it is
     in percent. Windows with less than `least` rows are not judged, but where a count falls.
     """
@@ -173,23 +174,21 @@ def kept_params(params: RuleParams) -> dict[str, Any]:
     return stored
 
 
+def is_vital(params: MetricParams) -> bool:
+    """Whether vitals, which are kept by the hour, tell its figures."""
+    field = VITAL_FIELDS.get(params.dataset)
+    return field is not None and all(
+        name == field and isinstance(value, str) for name, value in params.filters.items()
+    )
+
+
 def _check_metric(params: MetricParams) -> None:
     figures = COUNTED_FIGURES.get(params.dataset)
-    if figures is not None:
-        if params.figure not in figures:
-            *first_names, last_name = figures
-            names = f"{', '.join(first_names)} and {last_name}" if first_names else last_name
-            verb = "are" if first_names else "is"
-            raise BadParams(
-                f"of {params.dataset} only {names} {verb} known; ask traces, model_calls or tools"
-            )
-    else:
-        field = VITAL_FIELDS[params.dataset]
-        foreign = next((name for name in params.filters if name != field), None)
-        if foreign is not None:
-            raise BadParams(f"{params.dataset} are narrowed by {field} alone, not by {foreign[:100]}")
-        if params.filters and not isinstance(params.filters[field], str):
-            raise BadParams(f"the filter {field} must be a text")
+    if figures is not None and params.figure not in figures:
+        *first_names, last_name = figures
+        names = f"{', '.join(first_names)} and {last_name}" if first_names else last_name
+        verb = "are" if first_names else "is"
+        raise BadParams(f"of {params.dataset} only {names} {verb} known; ask traces, model_calls or tools")
     if params.figure == "error_rate" and params.bound in ("above", "below") and params.value > 1:
         raise BadParams("an error_rate is a share from 0 to 1")
     if len(params.filters) > _MOST_FILTERS:

@@ -12,6 +12,7 @@ from svc.domain.alerts.params import (
     DigestParams,
     DiskParams,
     DownParams,
+    FilterValue,
     LettersParams,
     MetricParams,
     RuleParams,
@@ -72,13 +73,21 @@ def sentence_of(kind: str, params: RuleParams) -> str:
 def metric_sentence(params: MetricParams) -> str:
     """What a metric rule compares with what."""
     dataset = _DATASETS[params.dataset]
-    for name, value in params.filters.items():
-        dataset += f" with {name} {value}"
+    narrowed = [
+        f"without {name}" if value is None else f"with {name} {_written(value)}"
+        for name, value in params.filters.items()
+    ]
+    dataset += f" {' and '.join(narrowed)}" if narrowed else ""
     window = "an hour" if params.window_hours == 1 else f"{params.window_hours} hours"
     figure = _FIGURES[params.figure].format(dataset)
     if params.bound in ("above", "below"):
         return f"{figure} over {window} is {params.bound} {threshold(params.figure, params.value)}"
     return f"{figure} over {window} {params.bound} by {setting(params.value)} % against the seven days before"
+
+
+def _written(value: FilterValue) -> str:
+    """The value of a filter as it is typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def amount(figure: str, value: float | None) -> str:

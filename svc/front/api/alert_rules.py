@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from protocol.alerts import MUTE_MAX, RULES_MAX, AlertRule, RuleKind
+from protocol.alerts import LOOKING_RULES_MAX, MUTE_MAX, RULES_MAX, AlertRule, RuleKind
 from protocol.refusals import (
     BAD_RULE,
     BLANK_NAME,
@@ -49,7 +49,12 @@ from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alerts.alert_backtest import AlertBacktest
-from svc.store.reads.alerts.alert_figures import check_question
+from svc.store.reads.alerts.alert_figures import check_question, looks_into_payloads
+
+_TOO_MANY_LOOK: Final = (
+    f"at most {LOOKING_RULES_MAX} rules of a project filter by attributes that are no fields:"
+    " make them fields on Settings, Attributes"
+)
 
 
 def _store(call: Call[Any]) -> AlertRuleStore:
@@ -129,6 +134,8 @@ async def _put(call: Call[RuleChange], rule: AlertRule) -> RuleShown | Refusal:
     params = await checked_params(call.means.questions, call.project.id, body.kind, body.params)
     if not body.name.strip():
         return BLANK_NAME
+    if await _too_many_look(call, rule, params):
+        return BAD_RULE.saying(_TOO_MANY_LOOK)
     try:
         channels = tuple(dict.fromkeys(UUID(channel_id) for channel_id in body.channels))
     except ValueError:
@@ -153,6 +160,20 @@ async def _put(call: Call[RuleChange], rule: AlertRule) -> RuleShown | Refusal:
             return NO_SUCH_CHANNEL
         case None:
             return _rule_view(call, changed)
+
+
+async def _too_many_look(call: Call[RuleChange], rule: AlertRule, params: RuleParams) -> bool:
+    """Whether a rule would be one too many of those that look into payloads."""
+    if not isinstance(params, MetricParams):
+        return False
+    further = [
+        further_params
+        for further_rule in await _store(call).list(call.project.id)
+        if further_rule.id != rule.id
+        and isinstance(further_params := read_params(further_rule.kind, further_rule.params), MetricParams)
+    ]
+    looks, *further_looks = await looks_into_payloads(call.means.questions, call.project.id, params, *further)
+    return looks and sum(further_looks) >= LOOKING_RULES_MAX
 
 
 async def delete_rule(call: Call[None]) -> Removed | Refusal:

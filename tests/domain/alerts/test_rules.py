@@ -77,8 +77,6 @@ def test_every_kind_has_params_that_survive_being_kept_and_a_sentence(kind: Rule
         ({"dataset": "tool_calls", "figure": "p95_ms", "value": 1}, "only count and error_rate are known"),
         ({"dataset": "tool_calls", "figure": "cost", "value": 1}, "only count and error_rate are known"),
         ({"dataset": "classifier_events", "figure": "cost", "value": 1}, "only count is known"),
-        ({"dataset": "traces", "filters": {"name": "x"}, "value": 1}, "narrowed by call_site_id alone"),
-        ({"dataset": "tools", "filters": {"name": 7}, "value": 1}, "must be a text"),
         ({"dataset": "traces", "figure": "error_rate", "value": 10}, "share from 0 to 1"),
         ({"dataset": "traces", "value": 1, "window_hours": 25}, "window_hours"),
         ({"dataset": "traces", "value": -1}, "value"),

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from protocol.alerts import CHANNELS_MAX, ChannelSecret
+from protocol.alerts import CHANNELS_MAX, LOOKING_RULES_MAX, ChannelSecret
 from protocol.rest.alerts import (
     ChannelMade,
     ChannelShown,
@@ -242,6 +242,37 @@ async def test_a_rule_that_cannot_be_asked_is_refused_by_name(
     assert status in (400, 404)
     assert told in message
     assert (await owner.get(RULES)).data == []
+
+
+@pytest.mark.parametrize("dataset", ["spans", "traces", "model_calls", "tools"])
+async def test_any_attribute_filters_a_rule_and_so_many_rules_look_for_one_that_is_no_field(
+    api: Replica, dataset: str
+) -> None:
+    def body(name: str, **filters: Any) -> dict[str, Any]:
+        params = {"dataset": dataset, "figure": "cost", "value": 1, "filters": filters}
+        return {"kind": "metric", "name": name, "channels": [], "params": params}
+
+    owner = await api.owner()
+    rules = []
+    for number in range(LOOKING_RULES_MAX):
+        added = await owner.post(RULES, body(f"r{number}", **{"attr.seat.id": number}))
+        assert added.status == 201, added.body
+        assert f" with attr.seat.id {number} over an hour is above $1" in added.data["says"]
+        rules.append(added.data)
+    refused = (await owner.post(RULES, body("x", **{"attr.seat.id": "y"}))).refused
+    assert refused == (
+        400,
+        "BAD_REQUEST",
+        "at most 10 rules of a project filter by attributes that are no fields:"
+        " make them fields on Settings, Attributes",
+    )
+    # Those by fields are as many as ever, and one that looks may still be changed.
+    assert (await owner.post(RULES, body("x", tenant="acme"))).status == 201
+    changed = await owner.put(f"{RULES}/{rules[-1]['id']}", body("r9", **{"attr.seat.id": "z"}))
+    assert changed.status == 200
+    fired = (await owner.post(RULES + "/backtest", {"kind": "metric", "params": changed.data["params"]})).data
+    assert (fired["judged"], fired["fired"]) == (True, 0)
+    assert fired["note"].endswith("attr.seat.id is no field: the payloads of 0 spans were looked through")
 
 
 async def test_the_backtest_answers_before_a_rule_is_kept(api: Replica, store: Database) -> None:

@@ -88,9 +88,14 @@ class AlertBacktest:
         reach = timedelta(hours=params.window_hours)
         if params.bound in ("rises", "falls"):
             reach += timedelta(days=DAYS_BEFORE)
-        first = hour_of(since - reach)
-        hours = await AlertFigures(self.database).hours(project_id, params, first, hour_of(now))
-        return _would_have_fired(firings(params, hours, first, since), since, _FIGURES)
+        asked_first = hour_of(since - reach)
+        hours = await AlertFigures(self.database).hours(project_id, params, asked_first, hour_of(now))
+        note = f"{_FIGURES}; {hours.note}" if hours.note else _FIGURES
+        known_since = since if hours.first == asked_first else hours.first + reach
+        if known_since >= now:
+            return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=hours.note)
+        instants = firings(params, hours.figures, hours.first, known_since)
+        return _would_have_fired(instants, known_since, note)
 
 
 def _would_have_fired(instants: Sequence[datetime], since: datetime, note: str) -> WouldHaveFired:

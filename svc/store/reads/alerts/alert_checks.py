@@ -10,8 +10,9 @@ import attrs
 
 from protocol.alerts import AlertRule, CheckResult, RuleKind
 from protocol.refusals import Refused
+from protocol.storage import Slow
 from svc.domain.alerts.calendar import period_of
-from svc.domain.alerts.checking import OFTEN, saw_digest, saw_letters, saw_metric, saw_silent
+from svc.domain.alerts.checking import OFTEN, SELDOM, saw_digest, saw_letters, saw_metric, saw_silent
 from svc.domain.alerts.metric import DAYS_BEFORE, judge
 from svc.domain.alerts.params import (
     DigestParams,
@@ -22,7 +23,7 @@ from svc.domain.alerts.params import (
 )
 from svc.domain.alerts.silence import silent
 from svc.store.postgres.database import Database
-from svc.store.reads.alerts.alert_figures import AlertFigures
+from svc.store.reads.alerts.alert_figures import AlertFigures, WindowTooLarge, looks_into_payloads
 from svc.store.reads.alerts.alert_history import AlertHistory
 
 
@@ -53,7 +54,11 @@ class StoredChecks:
                     earlier.append(await figures.window(rule.project_id, params, now - timedelta(days=day)))
         except Refused as refused:
             return CheckResult(now + OFTEN, trouble=refused.refusal.message)
-        return saw_metric(params, judge(params, window, earlier), now)
+        except (WindowTooLarge, Slow) as error:
+            # What takes so long is asked less often.
+            return CheckResult(now + SELDOM, trouble=str(error))
+        [looks] = await looks_into_payloads(self.database, rule.project_id, params)
+        return saw_metric(params, judge(params, window, earlier), now, again=SELDOM if looks else OFTEN)
 
     async def digest(self, rule: AlertRule, now: datetime) -> CheckResult:
         """What happened in the period that ended when it was due."""

@@ -1,28 +1,51 @@
 """Figures that metric rules judge: a window up to now, and the hours of history behind it.
 
-Rows are counted and measured by the query API's own store. Of traces, model calls and tools all figures come
-from the hourly cubes of vitals (`svc.store.aggregates.vitals`), with the rows that these do not cover yet,
-under one snapshot. All by the time at which rows were stored, as the query API counts.
+Rows are counted and measured by the query API's own store. Traces, model calls and tools come from the hourly
+cubes of vitals (`svc.store.aggregates.vitals`), with the rows that these do not cover yet, under one
+snapshot; narrowed by more than vitals know, calls are counted as the spans that they are, and traces by
+`svc.store.reads.alerts.alert_traces`. All by the time at which rows were stored, as the query API counts.
+
+Bounded: all reads of a window, or of a history, take `FIGURES_S` at most. An attribute that is no field is
+looked for in payloads, as far as `svc.store.reads.payload_scan` goes: a window that it did not get through
+has no figure, and a history begins where it ended.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any, Final
 
 import attrs
+import trio
 
+from protocol.rest.query import timestamp
+from protocol.storage import Slow
 from svc.domain.alerts.metric import HourFigures, figures_of, summed
-from svc.domain.alerts.params import COUNTED_FIGURES, VITAL_DATASETS, VITAL_FIELDS, MetricParams
+from svc.domain.alerts.params import (
+    COUNTED_FIGURES,
+    VITAL_DATASETS,
+    VITAL_FIELDS,
+    FilterValue,
+    MetricParams,
+    is_vital,
+)
+from svc.domain.attributes.conventions import PREFIX
 from svc.domain.calendar import hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
-from svc.store.reads.questions.attributes import require_fields
+from svc.store.reads.alerts.alert_traces import TraceFigures, check_trace_filters
+from svc.store.reads.payload_scan import scan_note
+from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.questions.spans_by_payload import parted
+
+Filters = Mapping[str, FilterValue]
 
 _HOUR: Final = timedelta(hours=1)
 
@@ -61,19 +84,77 @@ def _sql(source: VitalSource) -> str:
 _OF: Final[dict[What, str]] = {what: _sql(source) for what, source in SOURCES.items()}
 
 
+_WHOLE: Final = "; a shorter window is judged, or a field made of it on Settings, Attributes"
+#: All reads of a window, or of a history.
+FIGURES_S: Final = 20.0
+#: Model calls and runs of tools as spans: their kinds, and what else they have.
+_CALLS: Final[Mapping[str, tuple[Sequence[str], Filters]]] = {
+    "model_calls": (("llm", "reasoning", "embedding"), {"usage_repeats": None}),
+    "tools": (("tool", "mcp"), {}),
+}
 #: The measure of the query API that tells a figure.
 _MEASURES: Final = {"count": "count", "cost": "cost", "error_rate": "errors", "p95_ms": "duration_p95"}
 
 
+class WindowTooLarge(Exception):
+    """Payloads of a window could not all be looked through; the text says how far that came."""
+
+
+@attrs.frozen
+class KnownHours:
+    """Whole hours from `first` on, none left out; `note` says which payloads were looked through for them."""
+
+    first: datetime
+    figures: Sequence[HourFigures]
+    note: str = ""
+
+
 async def check_question(database: Database, project_id: int, params: MetricParams) -> None:
-    """Raises `Refused` for a filter that the query API does not know."""
+    """Raises `Refused` for a filter that its dataset does not know."""
+    if is_vital(params):
+        return
+    if params.dataset == "traces":
+        await check_trace_filters(database, project_id, params)
+        return
+    for dataset, filters in _parts(params) or [("spans", params.filters)]:
+        question = ask(project_id, dataset, (None, None), filters)
+        await parted(database, project_id, question.filters)
+
+
+async def looks_into_payloads(database: Database, project_id: int, *asked: MetricParams) -> list[bool]:
+    """Whether an attribute of each is no field of the project."""
+    own = [{name for name in params.filters if name.startswith(PREFIX)} for params in asked]
+    if not any(own):
+        return [False] * len(own)
+    fields = set(await promoted_fields(database, project_id))
+    return [bool(names - fields) for names in own]
+
+
+def _parts(params: MetricParams) -> list[tuple[str, Filters]]:
+    """Questions of the query API that no row meets twice: together they are what is asked."""
     if params.dataset in COUNTED_FIGURES:
-        question = ask(project_id, params.dataset, (None, None), params.filters)
-        await require_fields(database, project_id, question.fields)
+        return [(params.dataset, params.filters)]
+    kinds, condition = _CALLS[params.dataset]
+    called: list[Filters] = [{}]
+    asked_for = dict(params.filters)
+    if params.dataset == "model_calls" and "model_id" in asked_for:
+        # A model without an id is called as the call named it, as vitals call it.
+        model = asked_for.pop("model_id")
+        called = [{"model_id": None, "provided_model_name": model}]
+        if model is not None:
+            called.append({"model_id": model})
+    parts = (_merged(asked_for, condition, {"kind": kind}, names) for kind, names in product(kinds, called))
+    return [("spans", filters) for filters in parts if filters is not None]
 
 
-def _question(project_id: int, params: MetricParams, bounds: tuple[datetime, datetime]) -> Question:
-    return ask(project_id, params.dataset, bounds, params.filters, measure=_MEASURES[params.figure])
+def _merged(*several: Filters) -> Filters | None:
+    """All of these filters; None where two of them contradict each other."""
+    merged: dict[str, FilterValue] = {}
+    for filters in several:
+        for name, value in filters.items():
+            if merged.setdefault(name, value) != value:
+                return None
+    return merged
 
 
 def _measured(answer: Mapping[str, Any]) -> HourFigures:
@@ -90,30 +171,58 @@ class AlertFigures:
     database: Database
 
     async def window(self, project_id: int, params: MetricParams, end: datetime) -> HourFigures:
-        """The window of a rule that ends then."""
+        """The window of a rule that ends then. Raises `WindowTooLarge`."""
         start = end - timedelta(hours=params.window_hours)
-        if params.dataset in COUNTED_FIGURES:
-            question = _question(project_id, params, (start, end))
+        with _in_time():
+            if is_vital(params):
+                return summed((await self._vitals(project_id, params, start, end)).values())
+            if params.dataset == "traces":
+                traces = await TraceFigures(self.database).hours(project_id, params, start, end)
+                _require_all(traces.since, traces.note)
+                return summed(traces.by_hour.values())
+            questions = await self._questions(project_id, params, (start, end))
+            _require_all(*_looked(params, questions))
             if params.figure == "p95_ms":
-                return summed((await self._durations(question)).values())
-            return _measured(await QueryStore(self.database).count(question))
-        by_hour = await self._vitals(project_id, params, start, end)
-        return summed(by_hour.values())
+                hours = [await self._durations(question) for question in questions]
+                return summed(figures for by_start in hours for figures in by_start.values())
+            queries = QueryStore(self.database)
+            return summed([_measured(await queries.count(question)) for question in questions])
 
     async def hours(
         self, project_id: int, params: MetricParams, first: datetime, end: datetime
-    ) -> Sequence[HourFigures]:
-        """Whole hours, from the first on, none left out."""
-        starts = [first + index * _HOUR for index in range((end - first) // _HOUR)]
-        if params.dataset in COUNTED_FIGURES:
-            question = _question(project_id, params, (first, end))
-            if params.figure == "p95_ms":
-                by_start = await self._durations(question)
-                return [by_start.get(start, _NOTHING) for start in starts]
-            series = await QueryStore(self.database).timeseries(question, "hour")
-            return [_measured(bucket) for bucket in series["buckets"]]
-        by_hour = await self._vitals(project_id, params, first, end)
-        return [by_hour.get(start, _NOTHING) for start in starts]
+    ) -> KnownHours:
+        """The whole hours between two, or those that are known of them."""
+        with _in_time():
+            if is_vital(params):
+                return _known(await self._vitals(project_id, params, first, end), first, end)
+            if params.dataset == "traces":
+                traces = await TraceFigures(self.database).hours(project_id, params, first, end)
+                return _known(traces.by_hour, first, end, traces.since, traces.note)
+            questions = await self._questions(project_id, params, (first, end))
+            by_hour: dict[datetime, list[HourFigures]] = {}
+            for question in questions:
+                for start, figures in (await self._by_start(params, question, first)).items():
+                    by_hour.setdefault(start, []).append(figures)
+            sums = {start: summed(parts) for start, parts in by_hour.items()}
+            return _known(sums, first, end, *_looked(params, questions))
+
+    async def _by_start(
+        self, params: MetricParams, question: Question, first: datetime
+    ) -> Mapping[datetime, HourFigures]:
+        if params.figure == "p95_ms":
+            return await self._durations(question)
+        series = await QueryStore(self.database).timeseries(question, "hour")
+        return {first + n * _HOUR: _measured(bucket) for n, bucket in enumerate(series["buckets"])}
+
+    async def _questions(
+        self, project_id: int, params: MetricParams, bounds: tuple[datetime, datetime]
+    ) -> list[Question]:
+        """What is asked, of the spans that payloads name where those have to tell."""
+        measure, queries = _MEASURES[params.figure], QueryStore(self.database)
+        questions = [
+            ask(project_id, dataset, bounds, filters, measure=measure) for dataset, filters in _parts(params)
+        ]
+        return [(await queries.chosen(question))[0] for question in questions]
 
     async def _durations(self, question: Question) -> Mapping[datetime, HourFigures]:
         """By hour: the spans that ended, on the axis of the cubes."""
@@ -166,6 +275,51 @@ class AlertFigures:
 
 
 _NOTHING: Final = HourFigures()
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Raises `Slow` once reading has taken `FIGURES_S`."""
+    try:
+        with trio.fail_after(FIGURES_S):
+            yield
+    except trio.TooSlowError:
+        raise Slow(f"its figures took longer than {FIGURES_S:g} s") from None
+
+
+def _looked(params: MetricParams, questions: Sequence[Question]) -> tuple[datetime | None, str]:
+    """Where the looks into payloads ended, None where they went through all, and what they went through."""
+    looks = [question.spans for question in questions if question.spans is not None]
+    if not looks:
+        return None, ""
+    by_rows = {field.name for field in questions[0].fields}
+    payload_filters = [
+        (name, value)
+        for name, value in params.filters.items()
+        if name.startswith(PREFIX) and name not in by_rows
+    ]
+    since = max((look.since for look in looks if look.since is not None), default=None)
+    further = "" if since is None else f", back to {timestamp(since)}"
+    return since, scan_note(payload_filters, sum(look.looked for look in looks), further)
+
+
+def _require_all(since: datetime | None, note: str) -> None:
+    """Raise `WindowTooLarge` where a look ended somewhere."""
+    if since is not None:
+        raise WindowTooLarge(f"{note}{_WHOLE}")
+
+
+def _known(
+    by_hour: Mapping[datetime, HourFigures],
+    first: datetime,
+    end: datetime,
+    since: datetime | None = None,
+    note: str = "",
+) -> KnownHours:
+    """Hours that are known whole: from `since` on, where that is given."""
+    opening = first if since is None else min(hour_of(since) + _HOUR, end)
+    starts = [opening + index * _HOUR for index in range((end - opening) // _HOUR)]
+    return KnownHours(opening, [by_hour.get(start, _NOTHING) for start in starts], note)
 
 
 def _by_hour(rows: Sequence[Any]) -> dict[datetime, HourFigures]:

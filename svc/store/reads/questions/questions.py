@@ -33,16 +33,25 @@ _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session
 
 @attrs.frozen
 class ChosenSpans:
-    """The spans that a question is about, where payloads told which: their keys in columns."""
+    """The spans that a question is about, where payloads told which: their keys in columns.
+
+    `looked` spans were looked through; `since` is where that ended, on the time of the question, None: it
+    went through all.
+    """
 
     trace_ids: Sequence[bytes]
     span_ids: Sequence[bytes]
     started: Sequence[datetime]
+    looked: int = 0
+    since: datetime | None = None
 
     @classmethod
-    def of(cls, keys: Sequence[tuple[bytes, bytes, datetime, int]]) -> ChosenSpans:
+    def of(
+        cls, keys: Sequence[tuple[bytes, bytes, datetime, int]], looked: int, since: datetime | None
+    ) -> ChosenSpans:
         """Of these keys."""
-        return cls([key[0] for key in keys], [key[1] for key in keys], [key[2] for key in keys])
+        started = [key[2] for key in keys]
+        return cls([key[0] for key in keys], [key[1] for key in keys], started, looked, since)
 
     def clause(self, where: Where) -> str:
         """That a row is one of them."""

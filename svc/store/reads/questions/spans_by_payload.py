@@ -99,10 +99,11 @@ class SpansByPayload:
         if not payload_filters:
             return question, []
         scan = await self._scan(question, payload_filters, _KEY, None, None, None)
-        further = ""
+        further, since = "", None
         if scan.stopped is not None:
+            since = scan.stopped[question.time_column]
             further = _UNCOUNTED.format(moment=_moment(scan.stopped, question))
-        spans = ChosenSpans.of([_key(row) for row in scan.rows])
+        spans = ChosenSpans.of([_key(row) for row in scan.rows], scan.spans, since)
         return attrs.evolve(question, spans=spans), [scan_note(payload_filters, scan.spans, further)]
 
     async def page(

@@ -101,7 +101,7 @@ async def page_by_payload(
         page = await pages.page(project_id, by_rows, limit=_TRACES, cursor=cursor, timeout_s=READ_TIMEOUT_S)
         candidates, cursor = page["traces"], page["next_cursor"]
         room = MOST_SPANS - progress.spans
-        keys = await _span_keys(database, project_id, scanned_by, candidates, room + 1)
+        keys = await span_keys(database, project_id, scanned_by, candidates, room + 1)
         if len(keys) > room:
             keys, candidates = _whole(keys[:room], candidates)
             cursor, progress.stopped = NEWEST_TRACES.cursor(candidates[-1]), True
@@ -125,7 +125,7 @@ def _answer(
     return {"traces": traces, "next_cursor": cursor, "notes": [progress.note(asked)]}
 
 
-async def _span_keys(
+async def span_keys(
     database: Database, project_id: int, asked: TraceFilter, traces: Sequence[dict[str, Any]], most: int
 ) -> Sequence[SpanKey]:
     """The spans of these traces that meet what is asked of the same span, trace by trace."""
@@ -170,7 +170,7 @@ async def _kept_ids(
         few = [trace for trace in traces if bytes.fromhex(trace["trace_id"]) in kept_ids]
         # Of what meets the rest, few: all their spans, not those alone that were asked.
         if asked.payload_attributes:
-            further = await _span_keys(database, project_id, TraceFilter(), few, MOST_SPANS)
+            further = await span_keys(database, project_id, TraceFilter(), few, MOST_SPANS)
         kept_ids -= await saying_traces(
             database, project_id, further or keys, asked.payload_without, enough=any
         )
