@@ -205,34 +205,74 @@ async def test_what_was_typed_wrong_is_said_and_shown_again(owner: Visitor, rece
     assert "Would have fired never" in tried.text
 
 
-async def test_filters_that_the_form_does_not_show_outlive_a_change(
+METRIC = {
+    "kind": "metric", "dataset": "spans", "figure": "count", "bound": "above", "value": "5",
+    "window_hours": "1", "least": "0",
+}  # fmt: skip
+
+
+async def stored_filters(store: Database) -> dict[str, Any]:
+    [row] = await store.fetch("select params::text as params from alert_rule")
+    filters: dict[str, Any] = json.loads(row["params"])["filters"]
+    return filters
+
+
+async def test_all_filters_of_a_rule_stand_in_one_line_and_are_read_back_as_they_were(
     owner: Visitor, receiver: Receiver, store: Database
 ) -> None:
-    form = {
-        "kind": "metric", "dataset": "spans", "figure": "count", "bound": "above", "value": "5",
-        "window_hours": "1", "least": "0", "filter_field": "kind", "filter_value": "tool",
-        "stored_filters": json.dumps({"kind": "tool", "status": "error", "model_id": None}),
-    }  # fmt: skip
+    filters = {"kind": "tool", "model_id": None, "error_type": "null", "attr.plan": 'the "best" one'}
+    # In the order in which the database keeps them.
+    line = r'kind:tool model_id:null attr.plan:"the \"best\" one" error_type:"null"'
+    form = {**METRIC, "filters": line}
     rule_id = await ruled(owner, await hooked(owner, receiver), **form)
-    page = await owner.get(f"{HERE}/rule?id={rule_id}")
-    assert "Further filters, set over the API, stay: status = error, model_id = not known." in page.text
-    hidden = re.search(r'name="stored_filters" value="([^"]+)"', page.text)
-    assert hidden is not None
-    changed = {**form, "id": rule_id, "filter_value": "llm", "stored_filters": unescape(hidden[1])}
+    assert await stored_filters(store) == filters
+    page = (await owner.get(f"{HERE}/rule?id={rule_id}")).text
+    shown = re.search(r'id="filters" name="filters" type="text" value="([^"]*)"', page)
+    assert shown is not None
+    assert unescape(shown[1]) == line
+    says = (
+        'with kind tool and without model_id and with attr.plan the "best" one and with error_type null over'
+    )
+    assert says in unescape((await owner.get(HERE)).text)
+    await ruled(owner, id_of(await owner.get(HERE), "channel"), **form, id=rule_id)
+    assert await stored_filters(store) == filters
+    await ruled(owner, id_of(await owner.get(HERE), "channel"), **{**form, "filters": ""}, id=rule_id)
+    assert await stored_filters(store) == {}
 
-    async def filters() -> dict[str, Any]:
-        [row] = await store.fetch("select params::text as params from alert_rule")
-        found: dict[str, Any] = json.loads(row["params"])["filters"]
-        return found
 
-    assert await filters() == {"kind": "tool", "status": "error", "model_id": None}
-    await ruled(owner, id_of(await owner.get(HERE), "channel"), **changed)
-    assert await filters() == {"kind": "llm", "status": "error", "model_id": None}
-    # The one that is shown can be taken away.
-    await ruled(owner, id_of(await owner.get(HERE), "channel"), **{**changed, "filter_field": ""})
-    assert await filters() == {"status": "error", "model_id": None}
-    broken = await owner.post(HERE + "/rule", {**form, "name": "x", "stored_filters": "{"})
+async def test_filters_that_no_line_can_hold_outlive_a_change(
+    owner: Visitor, receiver: Receiver, store: Database
+) -> None:
+    hidden = json.dumps({"attr.b:c": None, "attr.a name": 7})
+    form = {**METRIC, "filters": "kind:tool", "untyped_filters": hidden}
+    rule_id = await ruled(owner, await hooked(owner, receiver), **form)
+    page = unescape((await owner.get(f"{HERE}/rule?id={rule_id}")).text)
+    assert "Further filters, set over the API, stay: attr.b:c:null, attr.a name:7." in page
+    assert f'name="untyped_filters" value="{json.dumps(json.loads(hidden), separators=(",", ":"))}"' in page
+    await ruled(owner, id_of(await owner.get(HERE), "channel"), **{**form, "filters": ""}, id=rule_id)
+    assert await stored_filters(store) == json.loads(hidden)
+    broken = await owner.post(HERE + "/rule", {**form, "name": "x", "untyped_filters": "{"})
     assert broken.status == 400
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("refund", "Filters are fields with their values, such as status:error; “refund” is none"),
+        ("kind:tool kind:llm", "The filter kind is there twice"),
+        ("nonsense:1", "Unknown field 'nonsense' for dataset 'spans'"),
+        (" ".join(f"attr.a{n}:1" for n in range(11)), "At most 10 filters"),
+    ],
+)
+async def test_a_line_that_is_no_filter_is_refused_at_its_field(
+    owner: Visitor, receiver: Receiver, line: str, told: str
+) -> None:
+    channel_id = await hooked(owner, receiver)
+    form = {**METRIC, "name": "x", "channels": channel_id, "filters": line}
+    refused = await owner.post(HERE + "/rule", form)
+    assert refused.status == 400
+    assert f'id="filters-hint" class="small bad">{told}' in unescape(refused.text)
+    assert f'value="{line}"' in unescape(refused.text)
 
 
 async def test_a_storm_is_seen_as_one_message_and_a_message_is_sent_once_more(

@@ -23,8 +23,19 @@ from svc.domain.alerts.params import (
     read_params,
     typed_params,
 )
-from svc.web.alerts.alerts_text import CHANNEL_FIELDS, CHANNEL_KINDS, KINDS, NAME, STORED, at_field
+from svc.web.alerts.alerts_text import (
+    CHANNEL_FIELDS,
+    CHANNEL_KINDS,
+    FILTER_TWICE,
+    FOREIGN_FILTERS,
+    KINDS,
+    NAME,
+    NO_FILTER,
+    STORED,
+    at_field,
+)
 from svc.web.shell import words
+from svc.web.shell.filters import as_token, can_be_typed, read_line
 
 
 def free_name(usual: str, taken: Iterable[str]) -> str:
@@ -129,10 +140,9 @@ class RuleForm(msgspec.Struct):
     forecast_days: str = ""
     dataset: str = ""
     figure: str = ""
-    filter_field: str = ""
-    filter_value: str = ""
-    #: All filters that the rule has, as JSON: the form shows the first, and the others stay as they are.
-    stored_filters: str = ""
+    filters: str = ""
+    #: Filters whose names cannot be typed, as JSON: set over the API, they stay as they are.
+    untyped_filters: str = ""
     window_hours: str = ""
     bound: str = ""
     value: str = ""
@@ -159,13 +169,13 @@ class RuleForm(msgspec.Struct):
             for field, value in params.items()
             if field not in ("filters", "detectors")
         }
-        filters: Mapping[str, Any] = params.get("filters", {})
-        for field, value in list(filters.items())[:1]:
-            fields |= {
-                "filter_field": field,
-                "filter_value": str(value),
-                "stored_filters": msgspec.json.encode(filters).decode(),
-            }
+        filters: Mapping[str, FilterValue] = params.get("filters", {})
+        untyped = {name: value for name, value in filters.items() if not can_be_typed(name)}
+        if untyped:
+            fields["untyped_filters"] = msgspec.json.encode(untyped).decode()
+        fields["filters"] = " ".join(
+            as_token(name, value) for name, value in filters.items() if name not in untyped
+        )
         detectors = " ".join(params.get("detectors", ()))
         return cls(kind, name, channels, detectors=detectors, id=id, **fields)
 
@@ -177,40 +187,40 @@ class RuleForm(msgspec.Struct):
         names = set(PARAMS[kind].__struct_fields__)
         typed = {
             name: getattr(self, name).strip()
-            for name in names & set(RuleForm.__struct_fields__)
+            for name in (names & set(RuleForm.__struct_fields__)) - {"filters"}
             if getattr(self, name).strip()
         }
-        if "filters" in names and self.filter_field.strip():
-            typed[f"filters.{self.filter_field.strip()}"] = self.filter_value.strip()
         params = kept_params(typed_params(kind, typed))
-        if "filters" in names and self.stored_filters:
-            params["filters"] = self._merged_filters(params["filters"])
+        if "filters" in names:
+            params["filters"] = {**self._typed_filters(), **self._untyped_filters()}
             params = kept_params(read_params(kind, params))
         return params
 
-    def _merged_filters(self, typed: dict[str, FilterValue]) -> dict[str, FilterValue]:
-        """What was typed, and the filters that the form does not show. Raises `BadParams`."""
+    def _typed_filters(self) -> dict[str, FilterValue]:
+        """What the line says. Raises `BadParams`."""
+        filters: dict[str, FilterValue] = {}
+        for token in read_line(self.filters):
+            if not token.name:
+                raise BadParams(NO_FILTER.format(text=token.text[:100]))
+            if token.name in filters:
+                raise BadParams(FILTER_TWICE.format(name=token.name[:100]))
+            filters[token.name] = token.value
+        return filters
+
+    def _untyped_filters(self) -> dict[str, FilterValue]:
+        """What the form carries on as it came. Raises `BadParams`."""
         try:
-            stored = msgspec.json.decode(self.stored_filters, type=dict[str, FilterValue])
+            return msgspec.json.decode(self.untyped_filters or "{}", type=dict[str, FilterValue])
         except msgspec.MsgspecError:
-            raise BadParams(
-                "the filters of the rule were sent in another form than the page has them"
-            ) from None
-        shown_field = next(iter(stored), "")
-        shown_value = stored.pop(shown_field, None)
-        # A number or a truth value stays one unless somebody writes over it.
-        unchanged = {shown_field: shown_value} if typed.get(shown_field) == str(shown_value) else {}
-        return {**typed, **unchanged, **{name: value for name, value in stored.items() if name not in typed}}
+            raise BadParams(FOREIGN_FILTERS) from None
 
     @property
     def further_filters(self) -> list[str]:
-        """The filters that the form does not show, in words."""
+        """The filters that the form does not show, as a line would have them."""
         try:
-            stored = msgspec.json.decode(self.stored_filters or "{}", type=dict[str, FilterValue])
-        except msgspec.MsgspecError:
+            return [as_token(name, value) for name, value in self._untyped_filters().items()]
+        except BadParams:
             return []
-        further = list(stored.items())[1:]
-        return [f"{name} = {'not known' if value is None else value}" for name, value in further]
 
 
 class AlertTarget(msgspec.Struct):

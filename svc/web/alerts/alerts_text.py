@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from protocol.alerts import ChannelKind, RuleKind
-from protocol.refusals import BLANK_NAME, CHANNEL_TAKEN, RULE_TAKEN, Refusal
+from protocol.refusals import BLANK_NAME, CHANNEL_TAKEN, RULE_TAKEN, UNKNOWN_FIELD, Refusal
 from svc.domain.alerts.words import DAYS
 
 #: What each kind is called, in the order of the page, by what it is about.
@@ -125,6 +125,10 @@ CHANNEL_FIELDS: Final[dict[str, tuple[AlertField, ...]]] = {
     ),
     "email": (AlertField("to", "Addresses", "Separated by spaces, at most 20.", maxlength=4000),),
 }  # fmt: skip
+#: Why a line of filters cannot be read.
+NO_FILTER: Final = "filters are fields with their values, such as status:error; “{text}” is none"
+FILTER_TWICE: Final = "the filter {name} is there twice"
+FOREIGN_FILTERS: Final = "the filters of the rule were sent in another form than the page has them"
 #: The hint of a secret that is stored already.
 STORED: Final = "Blank: the stored one stays."
 
@@ -148,12 +152,11 @@ RULE_FIELDS: Final[dict[RuleKind, tuple[AlertField, ...]]] = {
         AlertField("dataset", "Dataset", options=_DATASETS),
         AlertField("figure", "Figure", options=_FIGURES),
         AlertField(
-            "filter_field", "Filter by field",
-            "Blank: no filter. call_site_id of traces, model_id of model calls, name of tools; any field or"
-            " attribute of spans, tool calls and detector firings.",
-            maxlength=100, required=False,
+            "filters", "Filter",
+            "Blank: all of them. Otherwise fields with their values, such as status:error"
+            " attr.tenant.id:acme; null stands for no value. Any attribute is a filter.",
+            maxlength=12_000, required=False,
         ),
-        AlertField("filter_value", "Filter value", maxlength=500, required=False),
         _number("window_hours", "Window in hours", "From 1 to 24."),
         AlertField("bound", "Alert when the figure", options=_BOUNDS),
         _number(
@@ -202,6 +205,8 @@ def at_field(refusal: Refusal, kind: str) -> tuple[str, str]:
                 return name, "the address" + text.removeprefix(name)
         if "mail server" not in text:
             return CHANNEL_FIELDS[kind][-1 if "token" in text else 0].name, text
+    if kind == "metric" and (refusal.code == UNKNOWN_FIELD.code or " filter" in f" {text}"):
+        return "filters", text
     if text.startswith("an error_rate is"):
         return "value", "an error rate is a number from 0 to 1"
     return "", text

@@ -6,7 +6,6 @@ out, or says in a way that is not known, falls back to what is usual. Never read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -17,7 +16,7 @@ import attrs
 from svc.domain.queries.datasets import DATASETS, Dataset
 from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
 from svc.store.reads.questions.buckets import INTERVALS
-from svc.web.shell.filters import quoted
+from svc.web.shell.filters import as_token, read_line
 from svc.web.shell.ranges import TimeRange
 from svc.web.shell.render import query
 
@@ -25,7 +24,6 @@ from svc.web.shell.render import query
 _FAR_BACK: Final = timedelta(days=90)
 #: Longer filters are cut.
 BAR_CHARS: Final = 2_000
-_TOKEN: Final = re.compile(r'([a-z_]+|attr\.[^\s:"]{1,120}):("(?:[^"\\]|\\.)*"|\S+)|("(?:[^"\\]|\\.)*"|\S+)')
 
 
 @attrs.frozen
@@ -115,7 +113,7 @@ def parameters_of(question: str) -> dict[str, str]:
 
 def with_filter(bar: str, field: str, value: str | None) -> str:
     """The bar with one filter more."""
-    return f"{bar} {field}:{'null' if value is None else quoted(value)}".strip()
+    return f"{bar} {as_token(field, value)}".strip()
 
 
 def field_names(dataset: Dataset, own_fields: Sequence[str]) -> list[str]:
@@ -137,13 +135,9 @@ def _narrowed_by(dataset: Dataset, bar: str) -> tuple[dict[str, str | None], str
     """The filters of a bar, and what of it is a text to search for."""
     filters: dict[str, str | None] = {}
     texts: list[str] = []
-    for name, value, text in _TOKEN.findall(bar):
-        if dataset.field(name) is not None:
-            filters[name] = None if value == "null" else _plain(value)
+    for token in read_line(bar):
+        if dataset.field(token.name) is not None:
+            filters[token.name] = token.value
         else:
-            texts.append(f"{name}:{value}" if name else _plain(text))
+            texts.append(token.text)
     return filters, " ".join(texts)
-
-
-def _plain(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value[0] == value[-1] == '"' else value

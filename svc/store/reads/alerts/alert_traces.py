@@ -1,8 +1,8 @@
 """Figures of traces that vitals do not keep apart: those with a span that has what a rule asks for.
 
 Called by `svc.store.reads.alerts.alert_figures`. Asks as the list of traces does, by the time at which traces
-were stored: their own call site, and one span with all of the rest. What is a field is asked of rows; any other
-attribute is looked for in payloads, the newest traces first, within the bound of
+were stored: their own call site, and one span with all of the rest. What is a field is asked of rows; any
+other attribute is looked for in payloads, the newest traces first, within the bound of
 `svc.store.reads.payload_scan`.
 """
 
