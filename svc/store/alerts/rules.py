@@ -91,7 +91,13 @@ class AlertRuleStore:
             await connection.execute(
                 "delete from alert_watch where project_id = $1 and rule_id = $2", rule.project_id, rule.id
             )
-            details = {"kind": rule.kind, "name": rule.name, "params": dict(rule.params)}
+            # A value of a filter may name a person who is erased later: the audit keeps which fields.
+            params = {**rule.params, "filters": sorted(rule.params.get("filters", ()))}
+            details = {
+                "kind": rule.kind,
+                "name": rule.name,
+                "params": params if "filters" in rule.params else dict(rule.params),
+            }
             await _audited(connection, "alert_rule.update", rule, actor, details)
             return None
 

@@ -85,6 +85,17 @@ _ASKS: Final = (
 _FILTERS: Final = {"user": ("user", "user_id"), "session": ("session", "session_id"), "trace": ("trace_id",)}
 
 
+_RULE: Final = (("id", "uuid"),)
+#: That a filter of an alert rule, or its name, names the subject; a short id has to be the whole of a filter
+#: by what it is the id of, as in an address.
+_WATCHES: Final = (
+    "exists (select from jsonb_each_text(r.params -> 'filters') as f (field, value)"
+    """ where strpos('"' || f.value || '"', $3) > 0 and (right(($6::text[])[1], 1) <> '&' or exists"""
+    " (select from unnest($6::text[]) as p (part) where starts_with(p.part, f.field || '%3A'))))"
+    """ or strpos('"' || r.name || '"', $3) > 0"""
+)
+
+
 async def _redact(connection: Connection, project_id: int, finding_ids: Collection[UUID]) -> None:
     """Take the texts from these findings and their cases, and what agents wrote of them."""
     await take_turn(connection, project_id)
@@ -131,6 +142,19 @@ async def _redact_runs(connection: Connection, project_id: int, subject_ids: Col
     )
 
 
+async def _forget_rules(connection: Connection, project_id: int, rule_ids: Collection[UUID]) -> None:
+    """Remove these alert rules, with what they told and what of it is on its way."""
+    ids = sorted(set(rule_ids))
+    # The rule before what is its own, as those do who make messages of it.
+    await connection.execute(
+        "delete from alert_rule where project_id = $1 and id = any($2::uuid[])", project_id, ids
+    )
+    for table in ("alert_event", "alert_watch", "alert_delivery"):
+        await connection.execute(
+            f"delete from {table} where project_id = $1 and rule_id = any($2::uuid[])", project_id, ids
+        )
+
+
 _WALKS: Final = (
     _Walk(
         "finding_evidence",
@@ -171,6 +195,7 @@ _WALKS: Final = (
         f"{_ASKS.format(text='question')} or strpos(r.title, $3) > 0",
         _delete("kept_chart", _CHART),
     ),
+    _Walk("alert_rule", _RULE, _WATCHES, about="r.id", redact=_forget_rules),
 )
 
 
