@@ -250,6 +250,10 @@ TOO_MANY_CHANNELS: Final = Refusal(409, "CONFLICT", "the project has as many ale
 TOO_MANY_RULES: Final = Refusal(409, "CONFLICT", "the project has as many alert rules as it may")
 CHANNEL_KEEPS_KIND: Final = Refusal(409, "CONFLICT", "a channel keeps its kind; add another one")
 NOTHING_TO_ROTATE: Final = Refusal(409, "CONFLICT", "only a webhook has a secret of ours that can be rotated")
+NO_SUCH_CHART: Final = Refusal(404, "NOT_FOUND", "no such kept chart")
+BAD_CHART: Final = Refusal(400, "BAD_REQUEST", "the chart cannot be kept as it is")
+CHART_KEPT: Final = Refusal(409, "CONFLICT", "this chart is on Overview already")
+TOO_MANY_CHARTS: Final = Refusal(409, "CONFLICT", "Overview holds as many charts as it may")
 DELIVERY_WAITS: Final = Refusal(409, "CONFLICT", "the message waits to be sent already")
 DELIVERY_LEADS_NOWHERE: Final = Refusal(
     409, "CONFLICT", "its channel is gone, or off because its receiver said that it is gone"

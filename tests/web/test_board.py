@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import re
 from datetime import timedelta
@@ -330,3 +331,47 @@ async def test_a_hostile_title_and_value_are_text(store: Database, owner: Visito
     page = await owner.get(PAGE)
     assert hostile not in page.text
     assert html.escape(hostile) in page.text
+
+
+async def test_the_file_of_the_page_has_the_figures_of_each_chart(store: Database, owner: Visitor) -> None:
+    await calls(store, 30)
+    await keep(owner, COST, "=Spend")
+    await keep(owner, "measure=error_rate&field=kind", "Errors")
+    await keep(owner, "measure=users&q=name:nobody", "Nobody")
+    for range_ in (
+        "range=30d",
+        days(now() - timedelta(days=3), now()),
+        days(now() - timedelta(days=300), now()),
+    ):
+        file = (await owner.get(f"{PAGE}/csv?{range_}")).text
+        lines = list(csv.DictReader(file.splitlines()))
+        assert {len(line) for line in csv.reader(file.splitlines())} == {len(lines[0])}
+        assert [line["since"] for line in lines] == sorted({line["since"] for line in lines})
+        # What is spent is what the page's own column says, split by model.
+        spent = [name for name in lines[0] if name.startswith("'=Spend: ")]
+        assert len(spent) == 3
+        own = sum(float(line["spend_usd"] or 0) for line in lines)
+        assert sum(float(line[name] or 0) for line in lines for name in spent) == pytest.approx(own)
+        assert own > 0
+        rates = [
+            float(line[name])
+            for name in lines[0]
+            if name.startswith("Errors: ")
+            for line in lines
+            if line[name]
+        ]
+        assert rates
+        assert all(0 <= rate <= 1 for rate in rates)
+        assert "Nobody" in lines[0]
+
+
+async def test_a_chart_that_is_not_drawn_has_an_empty_column(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await calls(store, 4)
+    await keep(owner)
+    monkeypatch.setattr("svc.web.overview.board_reads.BOARD_TIMEOUT_S", 0.0)
+    file = (await owner.get(f"{PAGE}/csv?range=30d")).text
+    lines = list(csv.DictReader(file.splitlines()))
+    assert {line["Model spend"] for line in lines} == {""}
+    assert sum(int(line["traces"]) for line in lines) == 4

@@ -1,15 +1,15 @@
 """Kept charts: questions of Explore that a project has on its Overview, in an order of its own.
 
-Owns the table `kept_chart`. The pages keep, list, rename, move and remove; what a question means is theirs to
-read. Bounded: a project has at most `MOST_CHARTS`. Keeping, renaming and removing are audited in their own
-transaction, without title and question: both may name a user who is erased later.
+Owns the table `kept_chart`. Pages and the REST API keep, list, rename, move and remove; what a question means
+is theirs to read. Bounded: a project has at most `MOST_CHARTS`. Keeping, renaming and removing are audited in
+their own transaction, without title and question: both may name a user who is erased later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import attrs
@@ -20,6 +20,8 @@ from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 MOST_CHARTS: Final = 12
 TITLE_CHARS: Final = 80
 QUESTION_CHARS: Final = 1_000
+#: A chart of a range of its own covers so many days at most.
+RANGE_DAYS: Final = 366
 
 Unkept = Literal["too many", "kept already"]
 Direction = Literal["up", "down"]
@@ -66,10 +68,10 @@ class KeptChartStore:
         )
         return [KeptChart(**dict(row.items())) for row in rows]
 
-    async def keep(self, project_id: int, title: str, question: str, kept_by: str) -> Unkept | None:
+    async def keep(self, project_id: int, title: str, question: str, kept_by: str) -> KeptChart | Unkept:
         """Keep a chart behind the others, or say why not."""
 
-        async def work(connection: Connection) -> Unkept | None:
+        async def work(connection: Connection) -> KeptChart | Unkept:
             await _take_turn(connection, project_id)
             # At most twelve rows.
             rows = await connection.fetch(
@@ -80,17 +82,17 @@ class KeptChartStore:
             if len(rows) >= MOST_CHARTS:
                 return "too many"
             # Behind all others.
-            chart_id = await connection.fetchval(
+            row: Any = await connection.fetchrow(
                 "insert into kept_chart (project_id, title, question, position, kept_by)"
-                " values ($1, $2, $3, $4, $5) returning id",
+                " values ($1, $2, $3, $4, $5) returning id, kept_at",
                 project_id,
                 title,
                 question,
                 max((row["position"] for row in rows), default=0) + 1,
                 kept_by,
             )
-            await _note(connection, "chart.keep", project_id, chart_id, kept_by)
-            return None
+            await _note(connection, "chart.keep", project_id, row["id"], kept_by)
+            return KeptChart(row["id"], title, question, kept_by, row["kept_at"])
 
         return await self.database.run(work)
 

@@ -23,6 +23,7 @@ from svc.domain.alerts.params import (
     read_params,
     typed_params,
 )
+from svc.domain.queries.filter_line import as_token, can_be_typed, read_line
 from svc.web.alerts.alerts_text import (
     CHANNEL_FIELDS,
     CHANNEL_KINDS,
@@ -35,7 +36,6 @@ from svc.web.alerts.alerts_text import (
     at_field,
 )
 from svc.web.shell import words
-from svc.web.shell.filters import as_token, can_be_typed, read_line
 
 
 def free_name(usual: str, taken: Iterable[str]) -> str:

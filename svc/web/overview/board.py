@@ -13,23 +13,17 @@ import attrs
 import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
-from protocol.text import clean
-from svc.store.accounts.kept_charts import MOST_CHARTS, QUESTION_CHARS, TITLE_CHARS, KeptChartStore
+from svc.front.api.kept_charts import keep_question, plain_title, title_refusal
+from svc.store.accounts.kept_charts import KeptChartStore
 from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.questions.questions import ask
 from svc.web.overview.explore import explore_page
 from svc.web.overview.explore_question import Explored, parameters_of
 from svc.web.overview.overview import Renaming, overview_page
-from svc.web.overview.overview_period import MOST_DAYS
+from svc.web.shell import words
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 from svc.web.shell.render import query
 
-_NO_TITLE: Final = "Give the chart a title."
-_LONG_TITLE: Final = "A title has at most {most} characters; this one has {length}."
-_LONG_QUESTION: Final = "The filter of this chart is too long to keep. Shorten it in the filter bar above."
-_LONG_RANGE: Final = "A chart of a fixed range covers at most {most} days. Choose a shorter range."
-_FULL: Final = "Overview holds {most} charts at most. Remove one there first."
-_TWICE: Final = "This chart is on Overview already."
 _GONE: Final = "this chart is no longer on Overview"
 #: The parameters of Overview that make its state.
 _STATE: Final = ("range", "from", "to", "q", "by", "table")
@@ -76,14 +70,10 @@ async def keep(visit: Visit) -> Html | Go:
     own_fields = await promoted_fields(visit.means.history, visit.project.id)
     explored = Explored.of(parameters, visit.means.now(), visit.base, own_fields)
     ask(visit.project.id, explored.dataset.name, explored.bounds, explored.filters, by=explored.by)
-    title = _plain_title(form.title)
-    wrong = _wrong_title(title) or _unkeepable(explored)
-    if not wrong:
-        unkept = await KeptChartStore(visit.means.database).keep(
-            visit.project.id, title, explored.kept, visit.call.caller.label
-        )
-        wrong = {None: "", "too many": _FULL.format(most=MOST_CHARTS), "kept already": _TWICE}[unkept]
-    if wrong:
+    fixed = None if explored.range.preset else explored.bounds
+    chart = await keep_question(visit.call, form.title, explored.kept, fixed)
+    if isinstance(chart, Refusal):
+        wrong = words.sentence(chart.message)
         return await explore_page(attrs.evolve(visit, query=parameters), typed=form.title, wrong=wrong)
     return Go(explored.address(kept="yes"))
 
@@ -91,12 +81,11 @@ async def keep(visit: Visit) -> Html | Go:
 async def rename(visit: Visit) -> Html | Go | Refusal:
     """Give a chart another title."""
     form: TitleForm = visit.form
-    title, chart_id = _plain_title(form.title), form.chart_id
+    title, chart_id = plain_title(form.title), form.chart_id
     if chart_id is None:
         return BAD_REQUEST.saying(_GONE)
-    wrong = _wrong_title(title)
-    if wrong:
-        renaming = Renaming(chart_id, form.title, wrong)
+    if (refusal := title_refusal(title)) is not None:
+        renaming = Renaming(chart_id, form.title, words.sentence(refusal.message))
         return await overview_page(attrs.evolve(visit, query=_state(form)), renaming)
     store, actor = KeptChartStore(visit.means.database), visit.call.caller.label
     if not await store.rename(visit.project.id, chart_id, title, actor):
@@ -121,27 +110,6 @@ async def remove(visit: Visit) -> Go | Refusal:
     store = KeptChartStore(visit.means.database)
     await store.remove(visit.project.id, form.chart_id, visit.call.caller.label)
     return _back(visit, form, "board")
-
-
-def _plain_title(typed: str) -> str:
-    return clean(" ".join(typed.split()))
-
-
-def _wrong_title(title: str) -> str:
-    """Why a title cannot be taken; empty where it can."""
-    if not title:
-        return _NO_TITLE
-    if len(title) > TITLE_CHARS:
-        return _LONG_TITLE.format(most=TITLE_CHARS, length=len(title))
-    return ""
-
-
-def _unkeepable(explored: Explored) -> str:
-    """Why a question cannot be kept; empty where it can."""
-    low, high = explored.bounds
-    if not explored.range.preset and (high - low).days >= MOST_DAYS:
-        return _LONG_RANGE.format(most=MOST_DAYS)
-    return _LONG_QUESTION if len(explored.kept) > QUESTION_CHARS else ""
 
 
 def _state(form: ChartForm) -> dict[str, str]:

@@ -6,7 +6,7 @@ Called by `svc.web.overview.board_reads` and by Explore, which suggests a title.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
@@ -36,6 +36,10 @@ _OWN_RANGE: Final = "Always {range}, UTC"
 _TEXT: Final = "The text “{text}” does not narrow this chart"
 _NOT_NARROWED: Final = "The filter of this page does not apply to this chart"
 _COARSER: Final = "{step} per point"
+
+
+#: A heading, and figures by the start of their step.
+CsvColumn = tuple[str, Mapping[datetime, float | None]]
 
 
 @attrs.frozen
@@ -176,6 +180,29 @@ def drawn(
     ]
     all_ = ChartSeries("all", "s1", folded_steps(period, answer["buckets"], figure_of))
     return maker.lines(head, lines or [all_], write)
+
+
+def csv_columns(charts: Sequence[BoardChart]) -> Sequence[CsvColumn]:
+    """A column for each series of each chart: its heading, and its figures by the start of their step.
+
+    A chart that is not drawn has a column without figures.
+    """
+    columns: list[CsvColumn] = []
+    for chart in charts:
+        drawing, title = chart.drawing, chart.chart.title
+        if drawing is None:
+            columns.append((_plain_cell(title), {}))
+            continue
+        starts = [step.start for step in drawing.steps]
+        for line in drawing.series:
+            heading = title if len(drawing.series) == 1 and line.name == "all" else f"{title}: {line.name}"
+            columns.append((_plain_cell(heading), dict(zip(starts, line.values, strict=True))))
+    return columns
+
+
+def _plain_cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _stacked(split: Mapping[str | None, Steps]) -> Sequence[ChartSeries]:

@@ -14,9 +14,10 @@ from urllib.parse import parse_qsl
 import attrs
 
 from svc.domain.queries.datasets import DATASETS, Dataset
+from svc.domain.queries.filter_line import as_token, read_line
+from svc.domain.queries.kept_question import KeptQuestion
 from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
 from svc.store.reads.questions.buckets import INTERVALS
-from svc.web.shell.filters import as_token, read_line
 from svc.web.shell.ranges import TimeRange
 from svc.web.shell.render import query
 
@@ -92,7 +93,15 @@ class Explored:
         is how wide the bars are. One question is always written in one way.
         """
         instants = {} if self.range.preset else self.range.instants
-        return query("", **{**self._parts, "interval": None, **instants})[1:]
+        return KeptQuestion(
+            self.dataset.name,
+            self.bar,
+            self.field,
+            self.measure.name,
+            self.by,
+            instants.get("from", ""),
+            instants.get("to", ""),
+        ).text
 
     @property
     def _parts(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -32,6 +32,7 @@ from svc.store.reads.traces.trace_counts import TraceCounts
 from svc.web.cases.case_text import Title
 from svc.web.feedback.feedback import name_rows
 from svc.web.overview.board_reads import BoardReads
+from svc.web.overview.board_view import BoardChart, csv_columns
 from svc.web.overview.overview_charts import release_marks
 from svc.web.overview.overview_period import NAMED, DayRange
 from svc.web.overview.overview_reads import DIMENSIONS, TIMEOUT_S, Dimension, Overview, OverviewReads
@@ -112,25 +113,35 @@ async def overview_page(visit: Visit, renaming: Renaming | None = None) -> Html:
         "title_chars": TITLE_CHARS,
     }
     # Last, within what the figures of the page have left of their time.
-    charts_kept = await KeptChartStore(visit.means.database).list(visit.project.id)
-    board = BoardReads(
-        *(visit.means.history, visit.project.id, visit.base, own_fields, period, _span_filters(filters))
-    )
-    context["board"] = await board.of(charts_kept, deadline)
+    context["board"] = await _board(visit, period, filters, own_fields, deadline)
     status = 400 if renaming is not None else 200
     return Html("overview/overview", context, status=status, modules=("chart-keys",))
 
 
 async def export(visit: Visit) -> Sent:
-    """The figures of the charts as CSV."""
+    """The figures of the charts as CSV, those of kept charts behind the page's own."""
+    deadline = trio.current_time() + TIMEOUT_S
     by = _split_of(visit)
     period = DayRange.of(visit.query, visit.means.now())
-    filters, _ = _filters(visit, await promoted_fields(visit.means.history, visit.project.id))
+    own_fields = await promoted_fields(visit.means.history, visit.project.id)
+    filters, _ = _filters(visit, own_fields)
     figures = await _read(visit, period, DIMENSIONS[by], filters)
+    board = await _board(visit, period, filters, own_fields, deadline)
     text = io.StringIO()
-    csv.writer(text).writerows(csv_lines(figures, period))
+    csv.writer(text).writerows(csv_lines(figures, period, csv_columns(board)))
     name = f"overview-{period.first_day}-{period.last_day}.csv"
     return Sent(text.getvalue().encode(), "text/csv; charset=utf-8", file_name=name)
+
+
+async def _board(
+    visit: Visit, period: DayRange, filters: Filters, own_fields: Sequence[str], deadline: float
+) -> Sequence[BoardChart]:
+    """The kept charts, as far as they are read by the deadline."""
+    charts_kept = await KeptChartStore(visit.means.database).list(visit.project.id)
+    board = BoardReads(
+        *(visit.means.history, visit.project.id, visit.base, own_fields, period, _span_filters(filters))
+    )
+    return await board.of(charts_kept, deadline)
 
 
 def _split_of(visit: Visit) -> str:

@@ -13,12 +13,13 @@ import attrs
 
 from protocol.refusals import INVALID_RANGE, Refused
 from svc.domain.calendar import day_of
+from svc.store.accounts.kept_charts import RANGE_DAYS
 from svc.web.shell import words
 
 DAY: Final = timedelta(days=1)
 WEEK: Final = timedelta(days=7)
 #: The longest range.
-MOST_DAYS: Final = 366
+MOST_DAYS: Final = RANGE_DAYS
 #: Steps of charts, each up to the range for which it is the right one.
 _STEPS: Final = (
     (timedelta(hours=1), timedelta(days=2)),

@@ -223,20 +223,35 @@ def table(
     return table_rows, row(f"All {dimension.label.lower()}s", total, overview.calls_before, "", "s4")
 
 
-def csv_lines(overview: Overview, period: DayRange) -> Sequence[Sequence[str]]:
-    """The figures of the charts by step, with a heading; empty where nothing is known."""
-    drawn = {} if overview.traces is None else {bucket.start: bucket for bucket in overview.traces.buckets}
-    lines = [["since", "traces", "failed", "p50_ms", "p95_ms", "spend_usd", "tokens"]]
-    for number, start in enumerate(period.starts):
-        inside = [bucket for moment, bucket in drawn.items() if max(0, period.place(moment)) == number]
-        figures: list[float | None] = [
-            sum(bucket.count for bucket in inside),
-            sum(bucket.failed for bucket in inside),
-            *(steps[number] if steps else None for steps in (overview.p50, overview.p95)),
-            *(_sum_at(split, number) for split in (overview.spend, overview.tokens)),
-        ]
+def csv_lines(
+    overview: Overview, period: DayRange, further: Sequence[tuple[str, Mapping[datetime, float | None]]] = ()
+) -> Sequence[Sequence[str]]:
+    """The figures of the charts by step, with a heading; empty where nothing is known.
+
+    `further` are columns behind them; steps of theirs that begin at other moments have lines of their own.
+    """
+    own = {start: _own_figures(overview, period, number) for number, start in enumerate(period.starts)}
+    names = ("traces", "failed", "p50_ms", "p95_ms", "spend_usd", "tokens")
+    lines = [["since", *names, *(heading for heading, _ in further)]]
+    for start in sorted({*own, *(start for _, figures in further for start in figures)}):
+        figures = [*own.get(start, [None] * len(names)), *(column.get(start) for _, column in further)]
         lines.append([_stamp(start), *("" if figure is None else typed(figure) for figure in figures)])
     return lines
+
+
+def _own_figures(overview: Overview, period: DayRange, number: int) -> list[float | None]:
+    """The figures of a step of the page's own charts."""
+    buckets = [
+        bucket
+        for bucket in (() if overview.traces is None else overview.traces.buckets)
+        if max(0, period.place(bucket.start)) == number
+    ]
+    return [
+        sum(bucket.count for bucket in buckets),
+        sum(bucket.failed for bucket in buckets),
+        *(steps[number] if steps else None for steps in (overview.p50, overview.p95)),
+        *(_sum_at(split, number) for split in (overview.spend, overview.tokens)),
+    ]
 
 
 def _stamp(moment: datetime) -> str:

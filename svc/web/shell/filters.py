@@ -1,7 +1,5 @@
 """The filter bar of the list of traces: typed tokens to what the store is asked, and back to text.
 
-Explore and alert rules ask for any field of a dataset; `read_line` and `as_token` read and write their lines.
-
 `status:error -model:gpt-4o latency:>5s "refund"`: a token is a name, a colon and a value, quoted where it
 holds spaces, with a minus before it when it is excluded; what is none is the text searched for. Pure.
 """
@@ -16,7 +14,7 @@ from typing import Any, Final, cast, get_args
 
 import attrs
 
-from protocol.rest.query import Q_MAX, FilterValue
+from protocol.rest.query import Q_MAX
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
 from svc.domain.marks.table import MARK_NAMES, MARKS, MarkName
@@ -26,10 +24,6 @@ from svc.store.reads.traces.traces import TraceFilter
 from svc.web.shell.ranges import TimeRange
 
 _TOKEN: Final = re.compile(r'(?:(-?)((?:trace\.)?[a-z_]+|attr\.[^\s:"]{1,120}):)?("(?:[^"\\]|\\.)*"|\S+)')
-#: The parts of a line of Explore or of an alert rule: fields of a dataset with their values, and texts.
-_LINE_NAME: Final = r'[a-z_]+|attr\.[^\s:"]{1,120}'
-_LINE_TOKEN: Final = re.compile(rf'({_LINE_NAME}):("(?:[^"\\]|\\.)*"|\S+)|("(?:[^"\\]|\\.)*"|\S+)')
-_NULL: Final = "null"
 _LATENCY: Final = re.compile(r"([<>])=?\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _COST: Final = re.compile(r"([<>])=?\s*\$?\s*(\d*\.?\d+)")
 #: Values that are excluded at once: each is one more look at the spans of a trace.
@@ -349,40 +343,3 @@ def _criterion(field: FilterField, value: str, *, excluded: bool) -> dict[str, A
     if field.exclude is None:
         raise WrongValue(f"{field.name} is not excluded; turn its sign round")
     return field.exclude(value)
-
-
-@attrs.frozen
-class LineToken:
-    """A part of a line: a field with its value, or a text, whose name is blank. `text` is as it was typed."""
-
-    name: str
-    value: str | None
-    text: str
-
-
-def read_line(typed: str) -> list[LineToken]:
-    """The parts of a line, in their order. A plain `null` is no value."""
-    tokens = []
-    for name, value, text in _LINE_TOKEN.findall(typed):
-        if name:
-            tokens.append(LineToken(name, None if value == _NULL else _unquoted(value), f"{name}:{value}"))
-        else:
-            tokens.append(LineToken("", None, _unquoted(text)))
-    return tokens
-
-
-def as_token(name: str, value: FilterValue) -> str:
-    """A filter as it is typed."""
-    if value is None:
-        return f"{name}:{_NULL}"
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f'{name}:"{_NULL}"' if text == _NULL else f"{name}:{quoted(text)}"
-
-
-def can_be_typed(name: str) -> bool:
-    """Whether a line can hold this name: attributes may be called anything."""
-    return re.fullmatch(_LINE_NAME, name) is not None
-
-
-def _unquoted(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value[0] == value[-1] == '"' else value

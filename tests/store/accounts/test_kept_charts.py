@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from svc.store.accounts.kept_charts import MOST_CHARTS, KeptChartStore
+from svc.store.accounts.kept_charts import MOST_CHARTS, KeptChart, KeptChartStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.retention.purge import PostgresPurgeStore
@@ -28,11 +28,12 @@ async def test_a_project_has_at_most_twelve_and_each_once(store: Database) -> No
     ours, theirs = await projects(store)
     charts = KeptChartStore(store)
     for number in range(MOST_CHARTS):
-        assert await charts.keep(ours, f"Chart {number}", f"q={number}", ANN) is None
+        chart = await charts.keep(ours, f"Chart {number}", f"q={number}", ANN)
+        assert chart == (await charts.list(ours))[-1]
         assert await charts.keep(ours, "again", f"q={number}", ANN) == "kept already"
     assert await charts.keep(ours, "one more", "q=more", ANN) == "too many"
     # Another project has room of its own.
-    assert await charts.keep(theirs, "Theirs", "q=0", ANN) is None
+    assert isinstance(await charts.keep(theirs, "Theirs", "q=0", ANN), KeptChart)
     assert await titles(charts, ours) == [f"Chart {number}" for number in range(MOST_CHARTS)]
     assert await titles(charts, theirs) == ["Theirs"]
 
