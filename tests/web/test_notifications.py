@@ -255,6 +255,26 @@ async def test_filters_that_no_line_can_hold_outlive_a_change(
     assert broken.status == 400
 
 
+async def test_the_page_looks_into_no_payloads_by_itself(owner: Visitor, receiver: Receiver) -> None:
+    channel_id = await hooked(owner, receiver)
+    for name, line in (("by field", "tenant:acme"), ("by payload", "attr.seat.id:7")):
+        form = {**METRIC, "name": name, "channels": channel_id, "filters": line}
+        assert (await owner.post(HERE + "/rule", form)).status == 303
+    by_field, by_payload = (
+        section.partition("</section>")[0]
+        for section in (await owner.get(HERE)).text.split('<section class="alert-rule"')[1:]
+    )
+    assert "by field" in by_field
+    assert 'data-module="lazy"' in by_field
+    assert 'data-module="lazy"' not in by_payload
+    link = re.search(r'href="([^"]+)">Test on past data', by_payload)
+    assert link is not None
+    rule_id = link[1].partition("rule?id=")[2]
+    assert "Would it have fired?" in (await owner.get(f"{HERE}/rule?id={rule_id}")).text
+    told = (await owner.get(f"{HERE}/fired?rule={rule_id}")).text
+    assert "the rule itself looks every quarter of an hour; attr.seat.id is no field" in told
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -6,12 +6,14 @@ own. Where there is no channel yet, this page leads to the first step at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from protocol.refusals import Refusal
-from protocol.rest.alerts import DeliveriesQuery, RuleBacktest
+from protocol.rest.alerts import DeliveriesQuery, RuleBacktest, RuleShown
+from svc.domain.alerts.params import MetricParams, read_params
 from svc.front.api import alert_channels, alert_rules
+from svc.store.reads.alerts.alert_figures import looks_into_payloads
 from svc.web.alerts.alert_view import ActShown, AlertTarget, ChannelForm, channel_fields
 from svc.web.alerts.alerts_text import CHANNEL_KINDS, DELIVERY_STATES, FIRST_KIND, MUTES
 from svc.web.shell.forms import asked
@@ -57,10 +59,22 @@ async def shown(visit: Visit, act: ActShown) -> Html:
         "channel_kinds": CHANNEL_KINDS,
         "mutes": MUTES,
         "manages": visit.manages,
+        "looking": await _looking(visit, rules),
     }
     if visit.manages and not channels:
         context |= channel_fields(ChannelForm.new(FIRST_KIND, ()), mails=visit.means.alerts.mails)
     return Html("alerts/notifications", context, status=act.status, secret=act.secret is not None)
+
+
+async def _looking(visit: Visit, rules: Sequence[RuleShown]) -> set[str]:
+    """Rules whose past stands in payloads: to look through these is for those who ask for it."""
+    metrics = {
+        rule.id: params
+        for rule in rules
+        if isinstance(params := read_params(rule.kind, rule.params), MetricParams)
+    }
+    looks = await looks_into_payloads(visit.means.questions, visit.project.id, *metrics.values())
+    return {rule_id for rule_id, is_looking in zip(metrics, looks, strict=True) if is_looking}
 
 
 def back(visit: Visit) -> Go:

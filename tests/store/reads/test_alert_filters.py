@@ -248,6 +248,8 @@ async def test_figures_that_take_too_long_are_given_up_and_the_rule_says_so(
     monkeypatch.setattr(alert_figures, "FIGURES_S", 0.0)
     with pytest.raises(Slow):
         await AlertFigures(store).hours(1, params, NOW - timedelta(days=1), NOW)
+    backtest = await AlertBacktest(store).run(1, "metric", params, clock.now)
+    assert (backtest.judged, backtest.note) == (False, "its figures took longer than 0 s")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from protocol.alerts import RuleKind, WouldHaveFired
+from protocol.storage import Slow
 from svc.domain.alerts.calendar import digests_since
 from svc.domain.alerts.metric import DAYS_BEFORE, firings
 from svc.domain.alerts.params import (
@@ -35,6 +36,7 @@ INSTANTS_SHOWN: Final = 200
 
 _CASES: Final = "by the trails of cases that are still kept, with the severity that each has now"
 _FIGURES: Final = "by whole hours; the rule itself looks every five minutes"
+_PAYLOADS: Final = "by whole hours; the rule itself looks every quarter of an hour"
 _SILENCES: Final = "by the days on which each service was heard, of the last 30"
 _LETTERS: Final = "by the dead letters that still wait; those replayed or discarded are not known any more"
 _DIGESTS: Final = "by the calendar"
@@ -89,8 +91,11 @@ class AlertBacktest:
         if params.bound in ("rises", "falls"):
             reach += timedelta(days=DAYS_BEFORE)
         asked_first = hour_of(since - reach)
-        hours = await AlertFigures(self.database).hours(project_id, params, asked_first, hour_of(now))
-        note = f"{_FIGURES}; {hours.note}" if hours.note else _FIGURES
+        try:
+            hours = await AlertFigures(self.database).hours(project_id, params, asked_first, hour_of(now))
+        except Slow as slow:
+            return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=str(slow))
+        note = f"{_PAYLOADS}; {hours.note}" if hours.note else _FIGURES
         known_since = since if hours.first == asked_first else hours.first + reach
         if known_since >= now:
             return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=hours.note)
