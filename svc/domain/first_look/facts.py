@@ -176,4 +176,7 @@ class FirstLook:
         parts = [f"{counted(broken, 'thing is', 'things are')} broken"] if broken else []
         if setup:
             parts.append(f"{count(setup)} {'needs' if setup == 1 else 'need'} a change in your setup")
+        if not parts and self.has_baseline:
+            # Tools with a baseline are no longer judged here.
+            return "First look is done: Triage shows what breaks from now on"
         return f"First look: {', '.join(parts) or 'nothing is broken so far'}"

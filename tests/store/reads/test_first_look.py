@@ -7,6 +7,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 
 from protocol.storage import Slow
@@ -191,8 +192,10 @@ async def test_agents_are_given_it_until_there_is_a_baseline(
 
     await store.run(keep)
     assert await reads.brief(PROJECT, NOW) is None
-    # The detector speaks of this tool now.
-    assert "tool_broken" not in kinds(await reads.of(PROJECT, NOW))
+    # The detector speaks of this tool now: nobody is told that nothing is broken.
+    seen = await reads.of(PROJECT, NOW)
+    assert "tool_broken" not in kinds(seen)
+    assert attrs.evolve(seen, facts=[]).headline == "First look is done: Triage shows what breaks from now on"
 
 
 async def test_it_reads_by_keys_and_indexes_alone(store: Database) -> None:

@@ -115,7 +115,7 @@ async def require_fields(
             raise Refused(
                 UNKNOWN_FIELD.saying(
                     f"'{name[:120]}' is no field of this project: attributes become fields when they have few"
-                    " values, or by hand on Settings, Attributes; filters take any",
+                    " values, or by hand on Settings, Attributes; the filters of queries and alerts take any",
                     allowed=[*(convention.name for convention in CONVENTIONS), *promoted],
                 )
             )
