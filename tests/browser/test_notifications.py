@@ -153,7 +153,7 @@ def test_a_message_is_listed_and_sent_once_more(told: Opened, receiver: Receiver
     with told.page(viewport={"width": 1280, "height": 900}) as page:
         channel(page, told, "hook", receiver.url)
         del receiver.taken[:]
-        page.get_by_role("link", name="A figure is beyond its bound").click()
+        page.get_by_role("link", name="A metric crosses its threshold").click()
         page.get_by_label("Dataset").select_option("spans")
         page.get_by_label("Figure", exact=True).select_option("count")
         # Nothing is sent to this project: less than one holds.

@@ -81,7 +81,7 @@ def test_a_minus_excludes_and_two_of_a_name_are_told() -> None:
         "status": "ok", "without": (("model", "gpt-4o"), ("session_id", "a b")), "user_id": "b",
     }  # fmt: skip
     assert read.text == "-word -https://x"
-    assert read.wrong == ["user is there twice; the last one counts"]
+    assert read.wrong == ["user appears twice; the last one counts"]
     assert read_filters("-latency:>5s").wrong == [
         "latency is not excluded; turn its sign round; it was left out"
     ]

@@ -279,7 +279,7 @@ async def test_the_page_looks_into_no_payloads_by_itself(owner: Visitor, receive
     ("line", "told"),
     [
         ("refund", "Filters are fields with their values, such as status:error; “refund” is none"),
-        ("kind:tool kind:llm", "The filter kind is there twice"),
+        ("kind:tool kind:llm", "The filter kind appears twice"),
         ("nonsense:1", "Unknown field 'nonsense' for dataset 'spans'"),
         (" ".join(f"attr.a{n}:1" for n in range(11)), "At most 10 filters"),
     ],

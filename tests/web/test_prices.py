@@ -32,13 +32,13 @@ async def test_a_preview_says_by_how_much_prices_would_change_history(
         assert "There is no history to price" in (await owner.get(BASE + "/prices?preview=1")).text
         await fill(store, 6)
         seen = await owner.get(BASE + "/prices?preview=1")
-        assert "Present prices would change nothing of 12 spans" in seen.text
+        assert "Current prices would not change any of 12 spans" in seen.text
         # A gpt-4o of the house's own: $5 a million instead of $2.50.
         rates = {"input": Decimal(5), "output": Decimal(1)}
         book.adopt(OwnPrices("mine", (OwnPrice("gpt-4o", rates=rates),)))
         seen = await owner.get(BASE + "/prices?preview=1")
-        assert "Present prices would make $0.0015 of cost $0.0030 (+100 %)" in seen.text
-        assert "All 6 traces were looked at, 12 spans." in seen.text
+        assert "With current prices, $0.0015 would become $0.0030 (+100 %)" in seen.text
+        assert "All 6 traces were checked, 12 spans." in seen.text
         assert '<td class="num">6</td><td class="num">$0.0015</td><td class="num">$0.0030</td>' in seen.text
         monkeypatch.setattr(reprice_preview, "MOST_SPANS", 0)
         assert "so this is a sample" in (await owner.get(BASE + "/prices?preview=1")).text
@@ -94,7 +94,7 @@ async def test_a_price_of_the_book_is_changed_from_what_it_is(store: Database) -
         assert said == {"input": "2.5", "cache_read": "1.25", "cache_write": "", "output": "10"}
         await owner.post(BASE + "/prices", {"model": "gpt-4o", "provider": "openai", **said, "input": "5"})
         seen = await owner.get(BASE + "/prices?preview=1")
-        assert "Present prices would make" in seen.text
+        assert "With current prices, " in seen.text
         assert "+ project " in seen.text
         viewer = await invited(here, owner, "viewer@example.org", "viewer")
         assert "Edit" not in (await viewer.get(BASE + "/prices?edit=gpt-4o&of=openai")).text

@@ -18,7 +18,7 @@ GROUPS: Final[dict[str, dict[RuleKind, str]]] = {
         "case.reopened": "A case opens again",
         "case.resolved": "A case is resolved",
     },
-    "A figure": {"metric": "A figure is beyond its bound"},
+    "A figure": {"metric": "A metric crosses its threshold"},
     "Ingest": {
         "ingest.silent": "A service has fallen silent",
         "ingest.dead_letters": "Spans became dead letters",
@@ -127,10 +127,10 @@ CHANNEL_FIELDS: Final[dict[str, tuple[AlertField, ...]]] = {
 }  # fmt: skip
 #: Why a line of filters cannot be read.
 NO_FILTER: Final = "filters are fields with their values, such as status:error; “{text}” is none"
-FILTER_TWICE: Final = "the filter {name} is there twice"
+FILTER_TWICE: Final = "the filter {name} appears twice"
 FOREIGN_FILTERS: Final = "the filters of the rule were sent in another form than the page has them"
 #: The hint of a secret that is stored already.
-STORED: Final = "Blank: the stored one stays."
+STORED: Final = "Blank: keep the stored one."
 
 _CASES: Final = (
     AlertField("least_severity", "Severity", options=_SEVERITIES),
@@ -163,15 +163,15 @@ RULE_FIELDS: Final[dict[RuleKind, tuple[AlertField, ...]]] = {
             "value", "Bound", "A change is in percent, against the same hours of the seven days before.",
             "decimal",
         ),
-        _number("least", "Fewest rows in a window", "Windows with fewer are not judged."),
+        _number("least", "Minimum rows in a window", "Windows with fewer are skipped."),
     ),
     "ingest.silent": (
         _number("hours", "Hours of silence", "From 6 to 168."),
         _number("days", "Days with spans before that", "From 2 to 14, without a gap."),
     ),
-    "ingest.dead_letters": (_number("spans", "Spans that wait as dead letters"),),
+    "ingest.dead_letters": (_number("spans", "Spans in dead letters"),),
     "ingest.down": (_number("minutes", "Minutes that ingest is down"),),
-    "disk.budget": (_number("forecast_days", "Days until the budget is used up", "By the present growth."),),
+    "disk.budget": (_number("forecast_days", "Days until the budget is used up", "At the current growth."),),
     "backup.old": (_number("hours", "Hours since the last good backup"),),
     "certificate.expiring": (_number("days", "Days until the certificate expires"),),
 }  # fmt: skip

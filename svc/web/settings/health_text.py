@@ -25,22 +25,22 @@ _FULL: Final = 0.8
 #: What the actors of the board do, as far as their names do not say it.
 WORK: Final = {
     "key-cache": "checks keys",
-    "key-news": "hears of revoked keys from other replicas",
-    "trace-roller": "adds up traces that have settled",
-    "large-trace-roller": "adds up traces of many spans",
-    "partitioner": "makes the days ahead",
-    "exporter-writer": "keeps who sends what, for the ingest doctor",
+    "key-news": "learns which keys other replicas revoked",
+    "trace-roller": "totals settled traces",
+    "large-trace-roller": "totals very large traces",
+    "partitioner": "creates partitions for the coming days",
+    "exporter-writer": "records who sends what, for the ingest doctor",
     "purger": "removes deleted projects",
     "cube-builder": "counts closed hours",
     "rollup-writer": "writes metric roll-ups",
     "detecting": "runs the detectors in a process of their own",
     "retention-sweeper": "deletes what has expired",
-    "invitation-mailer": "mails links of invitations",
-    "heartbeat": "says once a day that this install lives",
+    "invitation-mailer": "mails invitations",
+    "heartbeat": "sends the anonymous daily heartbeat",
     "embedded-postgres": "runs the database",
     "trace-folder": "counts settled traces for the detectors",
     "case-keeper": "opens, joins and closes cases",
-    "case-analyst": "writes reports of causes by rule",
+    "case-analyst": "writes automatic analyses",
     "encoder-asker": "asks the encoder about new traces",
     "spool-writer": "syncs accepted batches to disk",
     "spool-broker": "talks to the broker",
@@ -133,7 +133,10 @@ def _ledger(ledger: Mapping[str, int]) -> HealthPart:
         return HealthPart("Ledger", "ok", sentence + ", all accounted for.", facts)
     between = words.counted(abs(ledger["balance"]), "span is", "spans are")
     return HealthPart(
-        "Ledger", "warn", f"{sentence}; {between} between two counters. At rest none is.", facts
+        "Ledger",
+        "warn",
+        f"{sentence}; {between} between two counters. There are none when it is idle.",
+        facts,
     )
 
 
@@ -143,7 +146,7 @@ def _spool(ingest: Mapping[str, Any], status: str) -> HealthPart:
     facts = (
         ("mode", str(ingest["mode"])),
         ("batches waiting", words.count(ingest["depth"])),
-        ("of its room", f"{words.percent(share)} of {words.size(ingest['max_bytes'])}"),
+        ("of its budget", f"{words.percent(share)} of {words.size(ingest['max_bytes'])}"),
         ("oldest", words.duration(ingest["oldest_age_ms"]) if ingest["depth"] else "none"),
     )
     late = status != "UP" and ingest["drainer_alive"]
@@ -164,7 +167,7 @@ def _drainers(ingest: Mapping[str, Any]) -> HealthPart:
     if ingest.get("waiting_for"):
         return HealthPart("Drainers", "warn", f"They wait: {ingest['waiting_for']}.", facts)
     return HealthPart(
-        "Drainers", "ok", f"{words.counted(all_, 'drainer stores', 'drainers store')} what comes in.", facts
+        "Drainers", "ok", f"{words.counted(all_, 'drainer is', 'drainers are')} storing batches.", facts
     )
 
 
@@ -186,7 +189,7 @@ def _database(database: Mapping[str, Any], free_bytes: int | None) -> HealthPart
     details = database["details"]
     pools = details.get("pools", {})
     used = sum(pool["size"] - pool["idle"] for pool in pools.values())
-    facts = [("connections at work", f"{used} of {sum(pool['max'] for pool in pools.values())}")]
+    facts = [("connections in use", f"{used} of {sum(pool['max'] for pool in pools.values())}")]
     embedded = details.get("embedded")
     facts.append(("server", "its own" if embedded else "yours"))
     if embedded and embedded.get("restarts"):
@@ -219,7 +222,7 @@ def _retention(details: Mapping[str, Any]) -> HealthPart:
 
 def _agents(agents: Mapping[str, Any]) -> HealthPart:
     details = agents["details"]
-    facts = (("runs in hand", words.count(details["in_hand"])), ("runner", str(details["runner"])))
+    facts = (("runs in progress", words.count(details["in_hand"])), ("runner", str(details["runner"])))
     if agents["status"] != "UP":
         return HealthPart("Agents", "warn", f"Runs cannot start: {details['fault']}.", facts)
     if details.get("note"):
@@ -237,5 +240,5 @@ def _actor(name: str, details: Mapping[str, Any]) -> ActorRow:
     if not does and name.startswith("judge-"):
         does = f"looks for {name.removeprefix('judge-').replace('-', ' ')}"
     elif not does and name.startswith(("drainer-", "decoder-")):
-        does = "stores what came" if name.startswith("drainer-") else "reads and maps spans"
+        does = "stores batches" if name.startswith("drainer-") else "reads and maps spans"
     return ActorRow(name, tone, state, does, int(details["crashes"]), "; ".join(notes))

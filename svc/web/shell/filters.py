@@ -297,7 +297,7 @@ def read_filters(typed: str) -> Filters:
             wrong.append(f"{error}; it was left out")
             continue
         if criterion.keys() & criteria.keys() - _SEVERAL:
-            wrong.append(f"{name} is there twice; the last one counts")
+            wrong.append(f"{name} appears twice; the last one counts")
         criteria |= criterion | {
             several: (*criteria.get(several, ()), *criterion.get(several, ()))
             for several in _SEVERAL & (criteria.keys() | criterion.keys())

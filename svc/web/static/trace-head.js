@@ -53,7 +53,7 @@ export function follow(grid) {
     const state = top?.querySelector("[data-state]")?.textContent ?? "";
     if (state === "settled") return say(grid.root, "The trace is settled");
     if (Date.now() - since < MOST_MS) setTimeout(ask, wait);
-    else say(grid.root, "Nothing was asked for since ten minutes; load the page anew to follow on");
+    else say(grid.root, "Stopped following after ten minutes; reload the page to continue");
   };
   document.addEventListener("visibilitychange", () => !document.hidden && setTimeout(ask, 0));
   setTimeout(ask, wait);

@@ -97,7 +97,7 @@ function insert(root, page, drawn) {
   if (rows.length > MOST_ROWS && more) {
     const link = document.createElement("a");
     link.href = location.href;
-    link.textContent = `The newest ${MOST_ROWS} are shown. Load the list anew to go further back`;
+    link.textContent = `The newest ${MOST_ROWS} are shown. Reload the list to go further back`;
     more.replaceChildren(link);
   }
   for (const part of ["[data-headline]", "[data-histogram]"]) {
