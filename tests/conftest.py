@@ -53,7 +53,9 @@ def missing(part: str) -> NoReturn:
 
 # Time gates nothing here. Before its first draw Hypothesis reads every module of ours for constants: 2 to 7 s
 # on a busy machine (measured November 2026), which it would count as slow generation.
-settings.register_profile("at-length", suppress_health_check=[HealthCheck.too_slow], max_examples=AT_LENGTH)
+settings.register_profile(
+    "at-length", suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=AT_LENGTH
+)
 settings.register_profile("tests", settings.get_profile("at-length"), max_examples=AT_LENGTH // 4)
 settings.register_profile("another-python", settings.get_profile("tests"), max_examples=AT_LENGTH // 5)
 settings.load_profile("tests")
