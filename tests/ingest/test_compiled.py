@@ -18,7 +18,7 @@ import protocol.compiled
 from protocol.compiled import MODULES, SWITCH, sources, state, twin
 from svc.domain.dialects import DIALECTS
 from tests.conftest import missing
-from tests.domain.speaking import CONVERSATIONS, USAGES, WRAPPERS
+from tests.domain.dialects.speaking import CONVERSATIONS, USAGES, WRAPPERS
 from tests.examples import examples
 from tests.ingest import decoding
 from tests.wire import event, request, span

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.otlp.reading import WireSpan
 from tests.domain import mapped
-from tests.domain.clients import CLIENT, FAILED, INTERNAL, SERVER, calls, scope, span
+from tests.domain.dialects.clients import CLIENT, FAILED, INTERNAL, SERVER, calls, scope, span
 
 SDK = scope("mcp-python-sdk", "2.3.0")
 REQUEST: dict[str, Any] = {"mcp.method.name": "tools/call", "jsonrpc.request.id": "3"}

@@ -18,7 +18,7 @@ from svc.domain.spans.span import SpanRow
 from tests import wire
 from tests.domain import BOOK, buckets, mapped
 from tests.domain import wire as wire_span
-from tests.domain.clients import span
+from tests.domain.dialects.clients import span
 
 PAIRS_OF = partial(AttributeReader().pairs, 1)
 ANSWER: dict[str, Any] = {

@@ -18,8 +18,8 @@ from svc.domain.dialects.dialect import Detail, Dialect, Field, Found
 from svc.domain.dialects.understood import understood
 from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
-from tests.domain.speaking import CONVERSATIONS, USAGES
-from tests.domain.test_mapping import hostile, values
+from tests.domain.dialects.speaking import CONVERSATIONS, USAGES
+from tests.domain.intake.test_mapping import hostile, values
 from tests.examples import examples
 
 ASKED = [

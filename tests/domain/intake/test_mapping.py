@@ -25,7 +25,7 @@ from svc.domain.spans.values import count, money
 from svc.domain.traces.rollup import roll_up
 from tests.domain import BOOK, START_NS, buckets, event, mapped, wire
 
-CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
+CAPTURES = Path(__file__).parents[4] / "shared" / "captures"
 
 # --- real exporters --------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from svc.domain.traces.duplicate_calls import mark_duplicate_calls
 from svc.domain.traces.rollup import roll_up
 from svc.domain.traces.tool_calls import dedupe_tool_calls
 from tests.domain import buckets, mapped
-from tests.domain.speaking import CHAT, USAGES, WRAPPERS, shared
+from tests.domain.dialects.speaking import CHAT, USAGES, WRAPPERS, shared
 from tests.examples import examples
 
 BASE = mapped({}, name="span")

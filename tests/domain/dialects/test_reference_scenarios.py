@@ -32,7 +32,7 @@ from svc.domain.log_events.table import UNKNOWN
 from svc.domain.log_events.translation import translated
 from svc.domain.spans.span import Kind, SpanRow
 from tests.domain import BOOK, START_NS, wire
-from tests.domain.reference_values import VALUES
+from tests.domain.dialects.reference_values import VALUES
 from tests.log_bodies import as_json, logs, record
 
 _FILE = json.loads(Path(__file__).with_name("reference_scenarios.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from protocol.storage import Batch
 from svc.domain.exporters.counters import Observations
 from svc.domain.intake.batches import CHUNK_SPANS, StoredSpan, decoder, split
 from svc.domain.pricing.prices import PriceBook
-from tests.domain.speaking import CONVERSATIONS, USAGES
+from tests.domain.dialects.speaking import CONVERSATIONS, USAGES
 from tests.wire import request, span
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 
 from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, event, mapped, wire
-from tests.domain.clients import CLIENT, FAILED, INTERNAL, calls, rolled, rows, scope, span
+from tests.domain.dialects.clients import CLIENT, FAILED, INTERNAL, calls, rolled, rows, scope, span
 
 CHAT: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o-mini"}
 USED: dict[str, Any] = {"gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 30}
