@@ -13,6 +13,8 @@ import pytest
 
 from protocol.alerts import Undelivered
 from protocol.samples import BackupSample
+from svc.domain.alerts.checking import metric_path
+from svc.domain.alerts.params import MetricParams
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.samples import keep_samples
 from svc.store.postgres.database import Database
@@ -341,3 +343,13 @@ async def test_a_viewer_sees_no_address_and_no_act(here: Replica, owner: Visitor
     assert receiver.url + "/" not in page.text
     assert "Add a channel" not in page.text
     assert (await viewer.get(HERE + "/channel")).status == 403
+
+
+async def test_the_page_that_an_alert_leads_to_shows_its_filters(store: Database, owner: Visitor) -> None:
+    params = MetricParams(
+        dataset="tools", figure="error_rate", filters={"attr.tenant.id": "acme & co"}, value=0.1
+    )
+    page = await owner.get(BASE + metric_path(params))
+    assert page.status == 200
+    assert 'value="kind:tool attr.tenant.id:"acme & co""' in unescape(page.text)
+    assert '<option value="error_rate" selected>' in page.text

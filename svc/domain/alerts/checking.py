@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import Final
+from urllib.parse import urlencode
 
 from protocol.alerts import AlertFacts, CheckResult
 from svc.domain.alerts.calendar import next_digest
@@ -21,9 +22,11 @@ from svc.domain.alerts.params import (
     LettersParams,
     MetricParams,
     SilentParams,
+    is_vital,
 )
 from svc.domain.alerts.words import amount, metric_sentence
 from svc.domain.quantities import count, percent, size
+from svc.domain.queries.filter_line import as_token, can_be_typed
 
 #: How often each kind looks.
 SOON: Final = timedelta(minutes=1)
@@ -174,9 +177,32 @@ def saw_metric(
             title=sentence[0].upper() + sentence[1:],
             text=f"It is {amount(params.figure, judged.value)} now{usual}.",
             severity="medium",
-            path="/vitals",
+            path=metric_path(params),
         )
     return CheckResult(now + again, firing)
+
+
+#: The pages of vitals, and what Explore counts where these do not know a filter.
+_VITALS: Final = {"traces": "/vitals", "model_calls": "/vitals/models", "tools": "/vitals/tools"}
+_EXPLORED: Final = {"model_calls": ("spans", {"kind": "llm"}), "tools": ("spans", {"kind": "tool"})}
+_MEASURES: Final = {"p95_ms": "duration_p95"}
+
+
+def metric_path(params: MetricParams) -> str:
+    """The page that shows the figure of a rule: vitals where they tell it, else Explore with its filters."""
+    if is_vital(params):
+        return _VITALS[params.dataset]
+    dataset, own = _EXPLORED.get(params.dataset, (params.dataset, {}))
+    filters = {**own, **params.filters}
+    line = " ".join(as_token(name, value) for name, value in filters.items() if can_be_typed(name))
+    # Explore knows no traces: their spans have what they are narrowed to.
+    asked = {
+        "dataset": "spans" if dataset == "traces" else dataset,
+        "measure": _MEASURES.get(params.figure, params.figure),
+        **({"q": line} if line else {}),
+        "range": "24h",
+    }
+    return f"/explore?{urlencode(asked)}"
 
 
 def saw_digest(params: DigestParams, facts: AlertFacts, due_at: datetime, now: datetime) -> CheckResult:

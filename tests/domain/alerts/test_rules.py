@@ -22,7 +22,14 @@ from protocol.alerts import (
 )
 from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
 from svc.domain.alerts.calendar import digests_since, first_look, next_digest
-from svc.domain.alerts.checking import saw_backup, saw_certificate, saw_disk, saw_down, saw_letters
+from svc.domain.alerts.checking import (
+    metric_path,
+    saw_backup,
+    saw_certificate,
+    saw_disk,
+    saw_down,
+    saw_letters,
+)
 from svc.domain.alerts.composing import INCIDENTS_MOST, composed
 from svc.domain.alerts.metric import HourFigures, figures_of, firings, judge, summed
 from svc.domain.alerts.params import (
@@ -313,3 +320,24 @@ def test_a_rule_about_the_instance_would_have_fired_where_its_live_look_begins_t
     ends = CertificateSample(ends_at=NOW + timedelta(days=14, hours=2))
     assert fired("certificate.expiring", hours(ends, ends, ends, ends)) == [2]
     assert fired("certificate.expiring", hours(ends, ends, ends, ends), days=7) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ({}, "/vitals"),
+        ({"filters": {"call_site_id": "support.answer"}}, "/vitals"),
+        ({"dataset": "tools", "filters": {"name": "lookup"}}, "/vitals/tools"),
+        (
+            {"dataset": "tools", "figure": "p95_ms", "filters": {"attr.tenant.id": "acme & co"}},
+            "/explore?dataset=spans&measure=duration_p95&q=kind%3Atool+attr.tenant.id%3A%22acme+%26+co%22&range=24h",
+        ),
+        (
+            {"dataset": "spans", "figure": "cost", "filters": {"environment": None, "attr.a b": "x"}},
+            "/explore?dataset=spans&measure=cost&q=environment%3Anull&range=24h",
+        ),
+        ({"dataset": "tool_calls"}, "/explore?dataset=tool_calls&measure=count&range=24h"),
+    ],
+)
+def test_an_alert_about_a_figure_leads_to_where_it_is_shown(more: dict[str, Any], path: str) -> None:
+    assert metric_path(metric(**more)) == path
