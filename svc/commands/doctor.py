@@ -171,7 +171,7 @@ def _embedded(settings: Settings) -> list[Finding]:
     except EmbeddedServerError as newer:
         return [*findings, Finding("FAIL", "database", str(newer))]
     if old is not None:
-        text = f"{old} is of PostgreSQL {old.parent.name}: the next start upgrades it to {MAJOR}"
+        text = f"{old} is for PostgreSQL {old.parent.name}: the next start upgrades it to {MAJOR}"
         findings.append(Finding("warn", "database", f"{text}, and keeps a copy"))
     majors = majors_in(home)
     if MAJOR in majors:

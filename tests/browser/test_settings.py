@@ -123,7 +123,7 @@ def test_health_says_of_each_part_how_it_is(scratch: Opened) -> None:
 def test_dead_letters_are_looked_at_replayed_and_discarded(scratch: Opened) -> None:
     with scratch.page() as page:
         page.goto(scratch.url(f"{OTHER}/settings/dead-letters"))
-        page.get_by_role("heading", level=1, name="4 dead letters wait").wait_for()
+        page.get_by_role("heading", level=1, name="4 dead letters").wait_for()
         page.get_by_role("region", name="Dead letters").get_by_role("link").first.click()
         page.get_by_text('"service.name": "shop"').wait_for()
         with page.expect_download() as download:
@@ -166,7 +166,7 @@ def test_a_taxonomy_file_is_previewed_and_kept_by_keys_alone(scratch: Opened, tm
         page.get_by_text("taxonomy.yaml is in the text below.").wait_for()
         assert page.locator("#text").input_value() == TAXONOMY
         press(page, "See what it changes")
-        page.get_by_role("heading", name="It changes this: 1 added").wait_for()
+        page.get_by_role("heading", name="Changes: 1 added").wait_for()
         press(page, "Replace the taxonomy")
         page.get_by_role("heading", level=1, name="1 failure mode, 0 call sites").wait_for()
 

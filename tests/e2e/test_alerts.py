@@ -94,7 +94,8 @@ def test_a_rule_tells_a_receiver_signed_and_within_half_a_minute(service: Servic
         said = Webhook(made["secret"]).verify(alert.body, dict(alert.headers))
         assert (said["type"], said["data"]["state"]) == ("metric", "firing")
         assert said["data"]["title"] == "The number of spans over an hour is above 0"
-        assert said["data"]["link"] == f"http://localhost:{service.port}/orgs/default/projects/default/vitals"
+        page = f"http://localhost:{service.port}/orgs/default/projects/default/explore"
+        assert said["data"]["link"] == f"{page}?dataset=spans&measure=count&range=24h"
         until(lambda: service.metric("svc_alert_deliveries_sent_total") >= 1)
         # Both secrets sign after a rotation, and a replay has the id that it had.
         rotated = call(service, key, "POST", f"/alert-channels/{channel_id}/rotate")

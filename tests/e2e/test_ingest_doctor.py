@@ -35,7 +35,7 @@ def test_the_doctor_names_the_exporter_its_faults_and_what_was_refused(service: 
     entry = next(part for part in told.split("\n\n") if name in part)
     assert "some.library 7" in entry
     assert "speaks      OpenTelemetry GenAI and MCP 100 %" in entry
-    assert "5 looked into: model 100 %, usage 0 %, session 0 %, content 0 %" in entry
+    assert "5 checked: model 100 %, usage 0 %, session 0 %, content 0 %" in entry
     assert "not read    our.own.key 100 %" in entry
     assert 'stream_options={"include_usage": true}' in entry
     assert "rejected on arrival" in told

@@ -65,7 +65,7 @@ def test_expired_spans_go_by_command_and_by_the_sweeper(open_folder: Path) -> No
         assert service.ask("count", {"dataset": "spans"}) == {"count": 2}
         forced = run_sweep(service, "--force")
         assert forced.returncode == 0
-        assert "SVC_RETENTION_ENABLED is false, and --force overrides it" in forced.stderr
+        assert "SVC_RETENTION_ENABLED is false, overridden by --force" in forced.stderr
         freed = forced.stdout
         assert "span: 1 whole days" in freed
         assert "B of disk space freed" in freed
@@ -95,9 +95,9 @@ def test_the_sealing_key_is_changed_beside_the_service_without_losing_a_value(op
             assert client.post("/api/orgs/default/integrations", json=integration).status_code == 201
     with running(open_folder / "data", SVC_SECRET_KEY=new, SVC_SECRET_KEY_PREVIOUS=old) as service:
         assert "earlier   git 'code'" in service.command("secrets", "list")
-        assert "1 of 1 resealed" in service.command("secrets", "rotate")
+        assert "1 of 1 encrypted again" in service.command("secrets", "rotate")
         assert "planted-0815" not in service.log.read_text()
-        assert "0 of 1 resealed" in service.command("secrets", "rotate")
+        assert "0 of 1 encrypted again" in service.command("secrets", "rotate")
 
 
 @pytest.mark.release

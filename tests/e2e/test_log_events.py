@@ -87,7 +87,7 @@ def test_logs_need_the_same_key_as_traces(open_to_logs: Service) -> None:
 def test_the_doctor_counts_log_records(open_to_logs: Service) -> None:
     by_json(open_to_logs, log_bodies.codex("doctor"))
     (finding,) = doctor._log_records(open_to_logs.health()["components"])
-    assert "made into spans" in finding.line()
+    assert "became spans" in finding.line()
     assert open_to_logs.metric("svc_ingest_log_spans_total") >= 7
 
 

@@ -201,7 +201,7 @@ def test_doctor_ends_with_0_where_nothing_is_wrong_and_its_help_says_so(open_fol
     assert status == 0, said
     assert "FAIL" not in said
     status, said = ended([TRACE_SVC, "doctor", "--help"], open_folder / "data")
-    assert "Exit status: 0 when all is well, warnings included; 1 when a line says FAIL." in said
+    assert "Exit status: 0 if all is well, warnings included; 1 if any line says FAIL." in said
     gone = f"postgresql://x@127.0.0.1:{free_port()}/x"
     status, said = ended([TRACE_SVC, "doctor"], open_folder / "data", SVC_JDBC_URL=gone)
     assert status == 1

@@ -59,7 +59,7 @@ def test_history_is_repriced_beside_the_running_service_even_after_a_kill(
 
     preview = told(service, "reprice", prices=prices)
     assert re.search(rf"would change +{CALLS} spans in {CALLS} traces", preview), preview
-    assert "`trace-svc reprice --apply` does it" in preview
+    assert "run `trace-svc reprice --apply` to change it" in preview
     assert service.ask(
         "count", {"dataset": "spans", "filters": {"session_id": session, "cost_source": "unpriced"}}
     ) == {"count": CALLS}

@@ -277,7 +277,7 @@ def test_health_metrics_and_doctor_say_how_long_the_certificate_lasts(site: Publ
     left_s = site.service.metric("tls_certificate_expires_seconds")
     assert abs(left_s / 86_400 - told["days_left"]) < 0.1
     said = site.service.command("doctor")
-    assert f"served for {DOMAIN}: by Test Root, {told['days_left']} days left" in said
+    assert f"used for {DOMAIN}: by Test Root, {told['days_left']} days left" in said
     assert "is good until" in said
 
 
@@ -338,7 +338,7 @@ def test_a_certificate_of_an_authority_takes_the_place_of_our_own_and_outlives_a
         until(lambda: "cannot be reached" in site.tls().get("last_fault", ""))
         assert site.tls()["tls"] == "waiting"
         assert site.service.health()["status"] == "UP"
-        assert "a self-signed one is served; last fault: the authority" in site.service.command("doctor")
+        assert "a self-signed one is used; last fault: the authority" in site.service.command("doctor")
         with pebble(plain, free_port(), port=listen) as authority:
             os.kill(site.service.process.pid, signal.SIGHUP)
             until(lambda: site.tls()["tls"] == "valid", 60)

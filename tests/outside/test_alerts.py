@@ -248,7 +248,7 @@ async def test_refused_addresses_do_not_keep_it_from_the_others(caplog: pytest.L
         some = MailSending(("nobody@example.org", "ann@example.org"), "s", "t", "msg_8")
         assert await server.send(some) is None
         assert inbox.mails[0][0].rcpt_tos == ["ann@example.org"]
-        assert "refused 1 of 2 addresses" in caplog.text
+        assert "rejected 1 of 2 recipients" in caplog.text
         told = await server.send(MailSending(("nobody@example.org",), "s", "t", "msg_9"))
         assert isinstance(told, Undelivered)
         assert told.why == "the mail server refuses every address"

@@ -64,7 +64,7 @@ def saw_letters(
     """Spans that wait as dead letters. Secrets: a reason may quote a payload, so nobody sees it."""
     firing = {}
     if spans >= params.spans and oldest_at is not None and reason is not None:
-        waits = "span waits as a dead letter" if spans == 1 else "spans wait as dead letters"
+        waits = "span is a dead letter" if spans == 1 else "spans are dead letters"
         firing["dead letters"] = AlertFacts(
             title=f"{count(spans)} {waits}",
             text=f"The first since {oldest_at:%Y-%m-%d %H:%M} UTC. They can be replayed or discarded.",
@@ -79,7 +79,7 @@ def saw_silent(params: SilentParams, silences: Mapping[str, datetime], now: date
     firing = {
         f"service {name}": AlertFacts(
             title=f"{name[:100]} has fallen silent",
-            text=f"It sent something every day; nothing came since {last_at:%Y-%m-%d %H:%M} UTC.",
+            text=f"It sent something every day; nothing has come since {last_at:%Y-%m-%d %H:%M} UTC.",
             severity="medium",
             path="/settings/sources",
         )
@@ -93,12 +93,12 @@ def saw_disk(
 ) -> CheckResult:
     """The disk against its budget."""
     share = f"{percent(used / budget)} of {size(budget)} used" if budget else "nothing measured yet"
-    when = "" if reached_on is None else f", reached on {reached_on} by present growth"
+    when = "" if reached_on is None else f", reached on {reached_on} at the current growth"
     firing = {}
     if level in ("tell", "drop", "full"):
         firing["disk"] = AlertFacts(
             title="The disk budget is nearly used up",
-            text=f"{share}{when}. Near the budget the oldest days go before their term.",
+            text=f"{share}{when}. Close to the budget, the oldest days are deleted before they expire.",
             severity="medium",
             path="/settings/project",
         )
@@ -136,7 +136,11 @@ def saw_backup(
         )
     good = last_good_at or began_at
     if now - good > timedelta(hours=params.hours):
-        age = "There is none yet." if last_good_at is None else f"It is of {last_good_at:%Y-%m-%d %H:%M} UTC."
+        age = (
+            "There is no backup yet."
+            if last_good_at is None
+            else f"It is of {last_good_at:%Y-%m-%d %H:%M} UTC."
+        )
         firing["backup"] = AlertFacts(
             title=f"The last good backup is older than {params.hours} hours",
             text=age,
@@ -155,7 +159,9 @@ def saw_certificate(params: CertificateParams, left_s: float | None, now: dateti
         ends = now + timedelta(seconds=left_s)
         has_ended = left_s <= 0
         firing["certificate"] = AlertFacts(
-            title="The certificate has ended" if has_ended else f"The certificate ends on {ends:%Y-%m-%d}",
+            title="The certificate has expired"
+            if has_ended
+            else f"The certificate expires on {ends:%Y-%m-%d}",
             text=f"{ends:%Y-%m-%d %H:%M} UTC.",
             severity="high" if left_s <= 3 * 86_400 else "medium",
             path=_HEALTH,
@@ -171,7 +177,7 @@ def saw_metric(
     if judged.holds:
         usual = ""
         if params.bound in ("rises", "falls"):
-            usual = f"; usual are {amount(params.figure, judged.against)}"
+            usual = f"; usually {amount(params.figure, judged.against)}"
         sentence = metric_sentence(params)
         firing["metric"] = AlertFacts(
             title=sentence[0].upper() + sentence[1:],
@@ -192,17 +198,17 @@ def metric_path(params: MetricParams) -> str:
     """The page that shows the figure of a rule: vitals where they tell it, else Explore with its filters."""
     if is_vital(params):
         return _VITALS[params.dataset]
-    dataset, own = _EXPLORED.get(params.dataset, (params.dataset, {}))
-    filters = {**own, **params.filters}
+    dataset, kind_filters = _EXPLORED.get(params.dataset, (params.dataset, {}))
+    filters = {**kind_filters, **params.filters}
     line = " ".join(as_token(name, value) for name, value in filters.items() if can_be_typed(name))
     # Explore knows no traces: their spans have what they are narrowed to.
-    asked = {
+    parameters = {
         "dataset": "spans" if dataset == "traces" else dataset,
         "measure": _MEASURES.get(params.figure, params.figure),
         **({"q": line} if line else {}),
         "range": "24h",
     }
-    return f"/explore?{urlencode(asked)}"
+    return f"/explore?{urlencode(parameters)}"
 
 
 def saw_digest(params: DigestParams, facts: AlertFacts, due_at: datetime, now: datetime) -> CheckResult:

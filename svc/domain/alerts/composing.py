@@ -34,12 +34,12 @@ _MANY: Final = {
     "case.resolved": "{n} cases were resolved",
     "digest": "{n} digests",
     "ingest.down": "Ingest is down on {n} copies of the service",
-    "ingest.dead_letters": "{n} kinds of dead letters wait",
+    "ingest.dead_letters": "{n} kinds of dead letters",
     "ingest.silent": "{n} services have fallen silent",
     "disk.budget": "{n} warnings about the disk",
     "backup.old": "{n} warnings about backups",
     "certificate.expiring": "{n} warnings about certificates",
-    "metric": "{n} figures are beyond their bounds",
+    "metric": "{n} metrics crossed their thresholds",
 }
 _BEGINS: Final = {
     "case.opened": "Opened",

@@ -57,7 +57,7 @@ def sentence_of(kind: str, params: RuleParams) -> str:
         case DownParams(minutes):
             return f"ingest has been down for {counted(minutes, 'minute')}" if minutes else "ingest is down"
         case LettersParams(spans):
-            return f"{'' if spans == 1 else f'at least {count(spans)} '}spans wait as dead letters"
+            return f"{'' if spans == 1 else f'at least {count(spans)} '}spans are dead letters"
         case SilentParams(hours, days):
             return f"a service that sent on each of {counted(days, 'day')} is silent for {hours} hours"
         case DiskParams(days):
@@ -65,7 +65,7 @@ def sentence_of(kind: str, params: RuleParams) -> str:
         case BackupParams(hours):
             return f"a backup fails, or the last good one is older than {counted(hours, 'hour')}"
         case CertificateParams(days):
-            return f"the certificate ends within {counted(days, 'day')}"
+            return f"the certificate expires within {counted(days, 'day')}"
         case MetricParams():
             return metric_sentence(params)
 
@@ -82,7 +82,8 @@ def metric_sentence(params: MetricParams) -> str:
     figure = _FIGURES[params.figure].format(dataset)
     if params.bound in ("above", "below"):
         return f"{figure} over {window} is {params.bound} {threshold(params.figure, params.value)}"
-    return f"{figure} over {window} {params.bound} by {setting(params.value)} % against the seven days before"
+    change = f"{params.bound} by {setting(params.value)} %"
+    return f"{figure} over {window} {change} compared with the seven days before"
 
 
 def _written(value: FilterValue) -> str:

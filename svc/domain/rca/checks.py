@@ -45,7 +45,7 @@ def told(
             "sample",
             "ruled_out" if enough else "unknown",
             f"{count(n)} traces before and {count(m)} since"
-            + ("" if enough else f"; at least {LEAST_UNITS} a side are needed"),
+            + ("" if enough else f"; at least {LEAST_UNITS} per period are needed"),
         )
     ]
     entries += [_attribute(claim, check, enough) for check in judged.checks]
@@ -79,22 +79,23 @@ def _attribute(claim: Claim, check: AttributeCheck, enough: bool) -> dict[str, A
     name = f"{check.group}.{check.name.removeprefix('tenant:')}"
     if not check.usable:
         n, m = check.known
-        detail = f"the {label_of(check.name)} is known of {n} traces before and {m} since"
-        return _check(name, "unknown", detail)
+        label = label_of(check.name)
+        detail = f"{label} recorded in {n} traces before and {m} since"
+        return _check(name, "unknown", detail if n or m else f"no trace recorded {label}")
     values = {row.value for row in check.rows}
     if len(values) == 1:
         return _check(name, "ruled_out", f"{figures.value(values.pop())} before and since")
     movement = f"shares moved by {figures.whole(check.variation)} ({p_value(check.p_value)})"
     if check.explained is None:
-        explains = "what follows from that alone cannot be told, for too little of before is left"
+        explains = "too little of the earlier traffic remains to say how much this explains"
     else:
-        explains = f"{figures.whole(check.explained)} of the change follows from that alone"
+        explains = f"this alone explains {figures.whole(check.explained)} of the change"
     parts = [movement, explains]
     if check.everywhere is not None:
         parts.append(
-            "the change stands inside every value"
+            "the change appears within every value"
             if check.everywhere
-            else "the change stands inside some values only"
+            else "the change appears within some values only"
         )
     if check.mark is not None:
         parts.append(f"{figures.value(check.mark.value)} was first seen {figures.moment(check.mark.slot)}")
@@ -120,14 +121,14 @@ def _holder(claim: Claim, row: ValueRow) -> str:
 def _marks(claim: Claim, marks: Sequence[Mark]) -> dict[str, Any]:
     near_marks = sorted((mark for mark in marks if claim.near(mark)), key=lambda mark: -mark.slot)
     if not near_marks:
-        return _check("marks", "ruled_out", "nothing was first seen in the hours before the onset")
+        return _check("marks", "ruled_out", "nothing new appeared in the hours before the onset")
     phrases = "; ".join(
         f"{label_of(mark.attribute)} {figures.value(mark.value)} at {figures.value(mark.call_site_id)}"
         f" {figures.moment(mark.slot)}"
         for mark in near_marks[:TOLD]
     )
     remainder = f"; and {len(near_marks) - TOLD} more" if len(near_marks) > TOLD else ""
-    return _check("marks", "contributing", f"first seen before the onset: {phrases}{remainder}")
+    return _check("marks", "contributing", f"new shortly before the onset: {phrases}{remainder}")
 
 
 def _factor(factor: Factor) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def _factor(factor: Factor) -> dict[str, Any]:
         f"parts.{factor.name}",
         _assessment(factor.share),
         f"{_FACTORS[factor.name]}: {_plain(factor.name, factor.before)} →"
-        f" {_plain(factor.name, factor.after)}, {money(factor.dollars)} a turn"
+        f" {_plain(factor.name, factor.after)}, {money(factor.dollars)} per turn"
         f" ({_part(factor.share)} of the change)",
     )
 
@@ -150,7 +151,7 @@ def _portion(name: str, claim: Claim, part: Portion, counts: bool = True) -> dic
     return _check(
         f"{name}.{part.name[: figures.VALUE_CHARS]}",
         _assessment(part.share) if counts else "ruled_out",
-        f"{show(part.before)} → {show(part.after)} a trace ({_part(part.share)} of the change)",
+        f"{show(part.before)} → {show(part.after)} per trace ({_part(part.share)} of the change)",
     )
 
 

@@ -30,14 +30,14 @@ CITED: Final = 5
 _CITED_ROLES: Final[tuple[EvidenceRole, ...]] = ("witness", "exemplar", "changepoint", "member")
 
 _LACKING: Final = {
-    "sample": "too few traces on one side to tell",
-    "attributes": "too little is known of the traces to tell",
-    "pattern": "the change sits in no one place, and not everywhere either",
+    "sample": "one period has too few traces",
+    "attributes": "the traces carry too few attributes",
+    "pattern": "the change is neither in one place nor everywhere",
 }
 _SETTLE_LACKING: Final = {
-    "sample": "More traffic: at least 50 traces on either side of the onset.",
-    "attributes": "Attributes on the spans: `service.version`, `user.id`, a tenant, the models asked for.",
-    "pattern": "A failing trace beside a healthy one of the same hour, until something tells them apart.",
+    "sample": "More traffic: at least 50 traces before and after the onset.",
+    "attributes": "Attributes on the spans: `service.version`, `user.id`, a tenant, the requested models.",
+    "pattern": "Compare failing traces with healthy ones of the same hour until a difference shows.",
 }
 
 
@@ -109,12 +109,12 @@ def _why(claim: Claim, judged: Judged) -> str:
     """The verdict in half a sentence."""
     joint = "because" if judged.certain else "since"
     if judged.lacking is not None:
-        return f"no cause found, {_LACKING[judged.lacking]}"
+        return f"no cause found: {_LACKING[judged.lacking]}"
     if judged.cause is not None and judged.verdict == "traffic_shift":
         check = judged.cause
         return (
             f"traffic shifted: {label_of(check.name)} moved by {figures.whole(check.variation)},"
-            f" and {_explained(check)} follows from that alone"
+            f" and {_explains(check)}"
         )
     if judged.cause is not None:
         return f"{_worse(claim)} {joint} {_replacement(judged.cause)}"
@@ -135,10 +135,10 @@ def _subject(claim: Claim) -> str:
     return figures.value(claim.subject.partition(":")[2] or claim.subject)
 
 
-def _explained(check: AttributeCheck) -> str:
+def _explains(check: AttributeCheck) -> str:
     if check.explained is None:
-        return "how much of the change cannot be told, for nothing of before is left,"
-    return f"{figures.whole(check.explained)} of the change"
+        return "too little of the earlier traffic remains to say how much this explains"
+    return f"this alone explains {figures.whole(check.explained)} of the change"
 
 
 def _replacement(check: AttributeCheck) -> str:
@@ -164,12 +164,13 @@ def _holds(claim: Claim, focus: Concentration) -> str:
         part = focus.portion
         rates = "" if part is None else f", {percent(part.before)} → {percent(part.after)} of traces"
         return (
-            f"one kind of failure, {figures.value(focus.name)}, makes"
+            f"one kind of failure, {figures.value(focus.name)}, accounts for"
             f" {figures.whole(focus.share)} of the rise{rates}"
         )
     part = focus.portion
-    times = "" if part is None else f", {duration(part.before)} → {duration(part.after)} a trace"
-    return f"the time in {figures.value(focus.name)} makes {figures.whole(focus.share)} of the change{times}"
+    times = "" if part is None else f", {duration(part.before)} → {duration(part.after)} per trace"
+    share = figures.whole(focus.share)
+    return f"the time in {figures.value(focus.name)} accounts for {share} of the change{times}"
 
 
 def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, Any]]:
@@ -183,7 +184,7 @@ def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, A
                 f"{label_of(check.name)} shifted" if shifted else f"Another {label_of(check.name)}",
                 "high" if judged.certain else "medium",
                 f"The shares moved by {figures.whole(check.variation)}"
-                f" ({p_value(check.p_value)}); {_explained(check)} follows from it."
+                f" ({p_value(check.p_value)}); {_explains(check)}."
                 + ("" if check.mark is None else f" First seen {figures.moment(check.mark.slot)}."),
                 _cited(claim, after, lambda unit: unit.attributes.get(check.name) in new),
             )
@@ -203,17 +204,17 @@ def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, A
                 _hypothesis(
                     f"{label_of(check.name)} shifted",
                     "low",
-                    f"{_sentence(_explained(check))} follows from moved shares alone.",
+                    f"{_sentence(_explains(check))}.",
                     _cited(claim, after, lambda unit: True),
                 )
             )
     if not hypotheses and judged.verdict == "behavior_change":
         hypotheses.append(
             _hypothesis(
-                "Something outside of what the spans say",
+                "Something outside the traces",
                 "low",
-                "The change stands inside every group that is known: a service behind it, its data, or the"
-                " provider.",
+                "The change appears within every known group, which points to a service behind it, its data,"
+                " or the provider.",
                 _cited(claim, after, lambda unit: True),
             )
         )
@@ -272,23 +273,27 @@ def _settle(judged: Judged) -> list[str]:
     steps = []
     if judged.verdict in ("model_change", "definition_change") and judged.cause is not None:
         steps.append(
-            f"Bring the former {label_of(judged.cause.name)} back for a part of the traffic:"
-            " the change goes with it, or it was something else."
+            f"Bring back the previous {label_of(judged.cause.name)} for part of the traffic. If the change"
+            " stays, the cause is something else."
         )
     elif judged.verdict == "traffic_shift":
-        steps.append("The same requests as before, played again: with them the figures are the old ones.")
+        steps.append("Replay the requests of before the onset. The figures should be the old ones.")
     elif judged.place is not None and judged.place.attribute is not None:
         steps.append(
-            f"What is different for {figures.value(judged.place.name)}: one of its failing traces beside a"
-            " healthy one of another value, at the same hour."
+            f"Compare a failing trace of {figures.value(judged.place.name)} with a healthy one of another"
+            " value from the same hour."
         )
     elif judged.place is not None and judged.place.kind == "signature":
-        steps.append("The message behind this kind of failure, and what its service did at the onset.")
+        steps.append(
+            "Read the message behind this kind of failure, and check what its service did at the onset."
+        )
     else:
-        steps.append("The logs and deploys of what the tool or model depends on, around the onset.")
+        steps.append(
+            "Check logs and deployments of everything the tool or model depends on, around the onset."
+        )
     unknown = [label_of(check.name) for check in judged.checks if not check.usable and not min(check.known)]
     if unknown:
-        steps.append(f"What no span says: {', '.join(unknown[:6])}.")
+        steps.append(f"Record what no span contains so far: {', '.join(unknown[:6])}.")
     return steps
 
 

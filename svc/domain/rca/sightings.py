@@ -22,7 +22,7 @@ TELLING: Final = frozenset(
 )
 TOLD: Final = 4
 STEPS: Final = (
-    "Revoke it where it was issued: from the first sighting on it counts as known to others.",
+    "Revoke it where it was issued: treat it as known to others since it was first seen.",
     "Open a trace and see who wrote it: the user, the result of a tool, or the model itself.",
     "Mask secrets of this form before they are stored: Settings, Masking.",
 )

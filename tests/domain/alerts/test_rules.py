@@ -281,8 +281,8 @@ def test_a_certificate_is_told_before_it_ends_and_none_is_no_news() -> None:
     params = CertificateParams(14)
     assert saw_certificate(params, 15 * 86_400, NOW).firing == {}
     told = saw_certificate(params, 13 * 86_400, NOW).firing["certificate"]
-    assert (told.severity, told.title) == ("medium", "The certificate ends on 2026-12-03")
-    assert saw_certificate(params, -1, NOW).firing["certificate"].title == "The certificate has ended"
+    assert (told.severity, told.title) == ("medium", "The certificate expires on 2026-12-03")
+    assert saw_certificate(params, -1, NOW).firing["certificate"].title == "The certificate has expired"
     assert saw_certificate(params, None, NOW).trouble is not None
 
 

@@ -187,7 +187,7 @@ def test_a_tool_that_makes_turns_slow_is_named() -> None:
 
     told = analysed(plant, rate=False, subject="site:desk")
     assert told["verdict"] == "behavior_change"
-    assert "`search` makes" in told["summary"]
+    assert "`search` accounts for" in told["summary"]
     assert check(told, "parts.time.models")["assessment"] == "ruled_out"
 
 
@@ -208,7 +208,7 @@ def test_traces_without_attributes_tell_nothing() -> None:
     ]
     told = report_of(claim(bare[1]), bare[0], bare[1], ())
     assert told["verdict"] == "inconclusive"
-    assert "too little is known" in told["summary"]
+    assert "too few attributes" in told["summary"]
     assert {o["assessment"] for o in told["ruled_out"] if o["check"].startswith(("who", "model"))} == {
         "unknown"
     }

@@ -137,9 +137,7 @@ async def test_an_older_cluster_is_brought_over_after_two_ends_midway_and_kept_u
         env={**os.environ, "SVC_DATA_DIR": str(old), "SVC_HTTP_BIND": "127.0.0.1:8471"},
         capture_stdout=True,
     )
-    assert re.fullmatch(
-        r"removed the database of PostgreSQL 16 .*: [\d.]+ MiB are free\n", done.stdout.decode()
-    )
+    assert re.fullmatch(r"removed the database of PostgreSQL 16 .*: [\d.]+ MiB freed\n", done.stdout.decode())
     assert disk.majors_in(home) == [disk.MAJOR]
 
 
@@ -171,17 +169,15 @@ async def test_who_only_looks_leaves_an_older_cluster_as_it_is_and_says_whom_to_
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     refusal = (
-        f"trace-svc: the database in {made}/postgres/16/data is of PostgreSQL 16, and this release takes it"
-        " over to 18 as it starts: until then ask the release before; nothing is changed\n"
+        f"trace-svc: the database in {made}/postgres/16/data is for PostgreSQL 16. This release upgrades"
+        " it to 18 when it starts; until then, use the earlier release. Nothing was changed\n"
     )
     assert await said("upgrade", "--check") == (1, "", refusal)
     assert await said("backup", str(open_folder / "backup")) == (1, "", refusal)
     assert not (open_folder / "backup").exists()
     status, found, _ = await said("doctor")
-    told = (
-        f"{made}/postgres/16/data is of PostgreSQL 16: the next start takes it over to 18, and keeps what was"
-    )
-    assert (status, [line.endswith(f"{told} before") for line in found.splitlines()].count(True)) == (0, 1)
+    told = f"{made}/postgres/16/data is for PostgreSQL 16: the next start upgrades it to 18, and keeps a copy"
+    assert (status, [line.endswith(told) for line in found.splitlines()].count(True)) == (0, 1)
     assert seen_of(made) == before
 
 

@@ -194,7 +194,7 @@ async def test_a_rule_looks_at_its_figure_and_at_the_days_before(store: Database
     assert (await checks["metric"](rule("metric", dataset="spans", value=30, least=0), at)).firing == {}
     rises = rule("metric", dataset="spans", value=150, least=0, bound="rises")
     told = (await checks["metric"](rises, at)).firing["metric"]
-    assert told.text == "It is 30 now; usual are 10."
+    assert told.text == "It is 30 now; usually 10."
     unknown = rule("metric", dataset="spans", value=1)
     unknown = attrs.evolve(unknown, params={**unknown.params, "filters": {"nonsense": "x"}})
     assert "unknown field 'nonsense'" in str((await checks["metric"](unknown, at)).trouble)
@@ -270,7 +270,7 @@ async def test_dead_letters_are_told_without_what_they_hold(store: Database, clo
             NOW - timedelta(hours=spans),
         )
     told = (await checks["ingest.dead_letters"](rule("ingest.dead_letters"), NOW)).firing["dead letters"]
-    assert told.title == "7 spans wait as dead letters"
+    assert told.title == "7 spans are dead letters"
     assert "planted" not in str(told)
     five = rule("ingest.dead_letters", spans=8)
     assert (await checks["ingest.dead_letters"](five, NOW)).firing == {}

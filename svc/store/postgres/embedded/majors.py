@@ -66,8 +66,8 @@ def refuse_older(data_dir: Path) -> None:
     """Raise `EmbeddedServerError` where a start would bring data over. Changes nothing."""
     if (old := older_data(data_dir.resolve() / "postgres")) is not None:
         raise EmbeddedServerError(
-            f"the database in {old} is of PostgreSQL {old.parent.name}, and this release takes it over to"
-            f" {MAJOR} as it starts: until then ask the release before; nothing is changed"
+            f"the database in {old} is for PostgreSQL {old.parent.name}. This release upgrades it to {MAJOR}"
+            " when it starts; until then, use the earlier release. Nothing was changed"
         )
 
 
