@@ -250,7 +250,7 @@ def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> N
             service.process.kill()
             _, said = asking.communicate(timeout=120)
         assert asking.returncode == 1
-        assert f"process {service.process.pid} ended in place of beginning anew" in said
+        assert f"process {service.process.pid} ended and did not restart" in said
 
 
 @pytest.mark.release
