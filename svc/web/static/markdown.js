@@ -1,11 +1,12 @@
 // @ts-check
 /**
- * Markdown out of DOM nodes: headings, lists, code, emphasis, links. Nothing is parsed as HTML: what a model wrote
+ * Markdown out of DOM nodes: headings, lists, tables, code, emphasis, links. Nothing is parsed as HTML: what a model wrote
  * can only become text in one of the elements below. Links lead to http and https and show where to; pictures are
  * links.
  */
 
 const MOST_CHARS = 20_000;
+const MOST_COLUMNS = 30;
 
 /** Turn every text that is marked for it. @param {Element} root */
 export function markdown(root) {
@@ -39,6 +40,12 @@ export function blocks(text) {
       i++;
       continue;
     }
+    const rows = tableRows(lines, i);
+    if (rows) {
+      out.push(table(rows));
+      i += rows.length + 1;
+      continue;
+    }
     const item = /^\s*(?:[-*+]|\d{1,9}[.)])\s+/;
     if (item.test(line)) {
       const ordered = /^\s*\d/.test(line);
@@ -57,10 +64,46 @@ export function blocks(text) {
       continue;
     }
     const said = [line];
-    for (i++; i < lines.length && lines[i].trim() && !item.test(lines[i]) && !/^(#{1,6}\s|\s*(```|~~~))/.test(lines[i]); i++) said.push(lines[i]);
+    const ends = (/** @type {number} */ at) => !lines[at].trim() || item.test(lines[at]) || /^(#{1,6}\s|\s*(```|~~~))/.test(lines[at]) || tableRows(lines, at);
+    for (i++; i < lines.length && !ends(i); i++) said.push(lines[i]);
     out.push(element("p", inline(said.join("\n"))));
   }
   return out;
+}
+
+/**
+ * The cells of the table that begins at a line, its heading first; null where none does. As GitHub writes them: the
+ * second line is dashes between bars, and a row ends the table that has no bar.
+ * @param {string[]} lines @param {number} from @returns {string[][] | null}
+ */
+function tableRows(lines, from) {
+  if (!lines[from].includes("|") || !/^\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$/.test((lines[from + 1] ?? "").trim())) return null;
+  const heading = cells(lines[from]);
+  if (heading.length > MOST_COLUMNS || cells(lines[from + 1]).length !== heading.length) return null;
+  const rows = [heading];
+  for (let at = from + 2; at < lines.length && lines[at].includes("|"); at++) {
+    const row = cells(lines[at]).slice(0, heading.length);
+    rows.push([...row, ...Array(heading.length - row.length).fill("")]);
+  }
+  return rows;
+}
+
+/** The cells of a row: between its bars, but for those behind a backslash. @param {string} line */
+function cells(line) {
+  const parts = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "").split(/(?<!\\)\|/);
+  return parts.map((part) => part.trim().replaceAll("\\|", "|"));
+}
+
+/** @param {string[][]} rows */
+function table([heading, ...rows]) {
+  const head = element("tr", heading.map((cell) => element("th", inline(cell))));
+  for (const cell of head.children) cell.setAttribute("scope", "col");
+  const body = rows.map((row) => element("tr", row.map((cell) => element("td", inline(cell)))));
+  const region = element("div", [element("table", [element("thead", [head]), element("tbody", body)])], "scroll");
+  region.tabIndex = 0;
+  region.setAttribute("role", "region");
+  region.setAttribute("aria-label", "Table");
+  return region;
 }
 
 const INLINE = /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)|!?\[([^\]\n]{0,500})\]\(([^\s()]{1,2000})\)|\*\*([^*\n]+)\*\*|(?<![\w*])\*([^*\s][^*\n]*)\*(?!\w)|(?<!\w)_([^_\n]+)_(?!\w)/g;
