@@ -29,7 +29,7 @@ async def test_an_erasure_is_confirmed_shown_at_work_and_done(owner: Visitor, st
     assert await fetch(store, "select from erasure") == []
     done = await owner.post(ERASING, {"kind": "user", "id": "mara", "sure": "yes"})
     assert done.status == 303
-    assert heading(await owner.get(ERASING)) == "1 erasure at work"
+    assert heading(await owner.get(ERASING)) == "1 erasure in progress"
     while await Erasing(store).step(PROJECT) is not None:
         pass
     seen = await owner.get(ERASING)
