@@ -26,7 +26,7 @@ from svc.domain.alerts.params import (
 )
 from svc.domain.alerts.words import amount, metric_sentence
 from svc.domain.quantities import count, percent, size
-from svc.domain.queries.filter_line import as_token, can_be_typed
+from svc.domain.queries.filter_line import as_line, can_be_typed
 
 #: How often each kind looks.
 SOON: Final = timedelta(minutes=1)
@@ -200,7 +200,7 @@ def metric_path(params: MetricParams) -> str:
         return _VITALS[params.dataset]
     dataset, kind_filters = _EXPLORED.get(params.dataset, (params.dataset, {}))
     filters = {**kind_filters, **params.filters}
-    line = " ".join(as_token(name, value) for name, value in filters.items() if can_be_typed(name))
+    line = as_line({name: filters[name] for name in filters if can_be_typed(name)})
     # Explore knows no traces: their spans have what they are narrowed to.
     parameters = {
         "dataset": "spans" if dataset == "traces" else dataset,

@@ -7,6 +7,7 @@ dataset has is for the caller to know. Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -44,6 +45,11 @@ def as_token(name: str, value: FilterValue) -> str:
         return f"{name}:{_NULL}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f'{name}:"{_NULL}"' if text == _NULL else f"{name}:{_quoted(text)}"
+
+
+def as_line(filters: Mapping[str, FilterValue]) -> str:
+    """Filters as one line has them."""
+    return " ".join(as_token(name, value) for name, value in filters.items())
 
 
 def can_be_typed(name: str) -> bool:

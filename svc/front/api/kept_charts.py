@@ -24,7 +24,7 @@ from protocol.rest.orgs import Removed
 from protocol.rest.query import Range, bounds, timestamp
 from protocol.text import clean
 from svc.domain.queries.datasets import DATASETS
-from svc.domain.queries.filter_line import as_token, can_be_typed, read_line
+from svc.domain.queries.filter_line import as_line, can_be_typed, read_line
 from svc.domain.queries.kept_question import KeptQuestion
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
@@ -109,7 +109,7 @@ async def post_chart(call: Call[KeptChartChange]) -> KeptChartShown | Refusal:
             return UNKNOWN_FIELD.saying(_NO_LINE.format(name=name[:120]))
     kept_question = KeptQuestion(
         dataset.name,
-        " ".join(as_token(name, value) for name, value in body.filters.items()),
+        as_line(body.filters),
         field.name,
         question.measure.name,
         body.by or dataset.times[-1],

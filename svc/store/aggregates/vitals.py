@@ -53,6 +53,10 @@ _PATH: Final = (
     f" on v.project_id = $1 and v.code = c.code where v.field = '{AGENT_PATH}' limit 1)"
 )
 
+#: The kinds of spans that are model calls and runs of tools.
+MODEL_KINDS: Final = ("llm", "reasoning", "embedding")
+TOOL_KINDS: Final = ("tool", "mcp")
+
 #: A call that repeats another's usage is none.
 SOURCES: Final[dict[What, VitalSource]] = {
     "sites": VitalSource(TRACES, "coalesce(call_site_id, '')", "true"),
@@ -60,9 +64,9 @@ SOURCES: Final[dict[What, VitalSource]] = {
     "models": VitalSource(
         SPANS,
         "coalesce(model_id, provided_model_name, '')",
-        "kind in ('llm', 'reasoning', 'embedding') and usage_repeats is null",
+        f"kind in {MODEL_KINDS!r} and usage_repeats is null",
     ),
-    "tools": VitalSource(SPANS, "coalesce(name, '')", "kind in ('tool', 'mcp')"),
+    "tools": VitalSource(SPANS, "coalesce(name, '')", f"kind in {TOOL_KINDS!r}"),
 }
 
 #: The bin of a row's duration, as `bin_of` has it; null while it has not ended.

@@ -92,12 +92,10 @@ class AlertRuleStore:
                 "delete from alert_watch where project_id = $1 and rule_id = $2", rule.project_id, rule.id
             )
             # A value of a filter may name a person who is erased later: the audit keeps which fields.
-            params = {**rule.params, "filters": sorted(rule.params.get("filters", ()))}
-            details = {
-                "kind": rule.kind,
-                "name": rule.name,
-                "params": params if "filters" in rule.params else dict(rule.params),
-            }
+            params = dict(rule.params)
+            if "filters" in params:
+                params["filters"] = sorted(params["filters"])
+            details = {"kind": rule.kind, "name": rule.name, "params": params}
             await _audited(connection, "alert_rule.update", rule, actor, details)
             return None
 

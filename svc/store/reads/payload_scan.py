@@ -12,11 +12,13 @@ where one in a thousand has it, since no span without the key's bytes is opened.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import open_envelope
+from protocol.rest.query import timestamp
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.attributes.reading import may_say, says
 from svc.domain.quantities import counted
@@ -35,11 +37,15 @@ _SPANS: Final = 1_000
 Wanted = Sequence[tuple[str, str | None]]
 
 
-def scan_note(wanted: Iterable[tuple[str, object]], spans: int, further: str = "") -> str:
-    """What was looked through, in a sentence."""
+def scan_note(
+    wanted: Iterable[tuple[str, object]], spans: int, further: str = "", *, since: datetime | None = None
+) -> str:
+    """What was looked through, in a sentence; `since` is how far back, where that is not all."""
     names = list(dict.fromkeys(name for name, _ in wanted))
     verb = "are no fields" if len(names) > 1 else "is no field"
-    return f"{', '.join(names)} {verb}: the payloads of {counted(spans, 'span')} were looked through{further}"
+    back = "" if since is None else f", back to {timestamp(since)}"
+    scanned = f"the payloads of {counted(spans, 'span')} were looked through"
+    return f"{', '.join(names)} {verb}: {scanned}{back}{further}"
 
 
 async def spans_of_traces(

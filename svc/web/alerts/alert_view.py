@@ -23,7 +23,7 @@ from svc.domain.alerts.params import (
     read_params,
     typed_params,
 )
-from svc.domain.queries.filter_line import as_token, can_be_typed, read_line
+from svc.domain.queries.filter_line import as_line, as_token, can_be_typed, read_line
 from svc.web.alerts.alerts_text import (
     CHANNEL_FIELDS,
     CHANNEL_KINDS,
@@ -173,9 +173,7 @@ class RuleForm(msgspec.Struct):
         untyped = {name: value for name, value in filters.items() if not can_be_typed(name)}
         if untyped:
             fields["untyped_filters"] = msgspec.json.encode(untyped).decode()
-        fields["filters"] = " ".join(
-            as_token(name, value) for name, value in filters.items() if name not in untyped
-        )
+        fields["filters"] = as_line({name: filters[name] for name in filters if name not in untyped})
         detectors = " ".join(params.get("detectors", ()))
         return cls(kind, name, channels, detectors=detectors, id=id, **fields)
 

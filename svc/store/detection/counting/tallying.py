@@ -172,13 +172,13 @@ class PostgresTallyQueue:
         paths = await path_calls(self.database, project_id, facets, rows)
         observed_by_trace = await _observe(due.traces, context, paths)
         await self._observe_again(project_id, observed_by_trace, context, paths)
-        observed = list(observed_by_trace.values())
-        tallied = await self.database.run(lambda held: self._write(held, project_id, due, observed))
+        traces = list(observed_by_trace.values())
+        tallied = await self.database.run(lambda connection: self._write(connection, project_id, due, traces))
         return attrs.evolve(
             tallied,
             more=due.more,
-            unread=sum(trace.due.unread for trace in observed),
-            failures=dict(Counter(name for trace in observed for name in trace.failed)),
+            unread=sum(trace.due.unread for trace in traces),
+            failures=dict(Counter(name for trace in traces for name in trace.failed)),
         )
 
     async def _observe_again(

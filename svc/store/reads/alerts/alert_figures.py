@@ -22,7 +22,6 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocol.rest.query import timestamp
 from protocol.storage import Slow
 from svc.domain.alerts.metric import HourFigures, figures_of, summed
 from svc.domain.alerts.params import (
@@ -36,7 +35,7 @@ from svc.domain.alerts.params import (
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.calendar import hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
-from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
+from svc.store.aggregates.vitals import BIN, MODEL_KINDS, SOURCES, TOOL_KINDS, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.reads.alerts.alert_traces import TraceFigures, check_trace_filters
 from svc.store.reads.payload_scan import scan_note
@@ -89,8 +88,8 @@ _WHOLE: Final = "; a shorter window is judged, or a field made of it on Settings
 FIGURES_S: Final = 20.0
 #: Model calls and runs of tools as spans: their kinds, and what else they have.
 _CALLS: Final[Mapping[str, tuple[Sequence[str], Filters]]] = {
-    "model_calls": (("llm", "reasoning", "embedding"), {"usage_repeats": None}),
-    "tools": (("tool", "mcp"), {}),
+    "model_calls": (MODEL_KINDS, {"usage_repeats": None}),
+    "tools": (TOOL_KINDS, {}),
 }
 #: The measure of the query API that tells a figure.
 _MEASURES: Final = {"count": "count", "cost": "cost", "error_rate": "errors", "p95_ms": "duration_p95"}
@@ -299,8 +298,7 @@ def _looked(params: MetricParams, questions: Sequence[Question]) -> tuple[dateti
         if name.startswith(PREFIX) and name not in by_rows
     ]
     since = max((look.since for look in looks if look.since is not None), default=None)
-    further = "" if since is None else f", back to {timestamp(since)}"
-    return since, scan_note(payload_filters, sum(look.looked for look in looks), further)
+    return since, scan_note(payload_filters, sum(look.looked for look in looks), since=since)
 
 
 def _require_all(since: datetime | None, note: str) -> None:

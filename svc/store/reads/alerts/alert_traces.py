@@ -16,7 +16,6 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocol.rest.query import timestamp
 from svc.domain.alerts.metric import HourFigures, figures_of
 from svc.domain.alerts.params import MetricParams
 from svc.domain.attributes.conventions import PREFIX
@@ -145,8 +144,7 @@ def _where(project_id: int, params: MetricParams, asked: TraceFilter) -> Where:
 
 
 def _told(rows: Sequence[Any], asked: TraceFilter, spans: int, since: datetime | None = None) -> TracesByHour:
-    further = "" if since is None else f", back to {timestamp(since)}"
-    return TracesByHour(_by_hour(rows), since, scan_note(asked.payload_attributes, spans, further))
+    return TracesByHour(_by_hour(rows), since, scan_note(asked.payload_attributes, spans, since=since))
 
 
 def _by_hour(rows: Sequence[Any]) -> dict[datetime, HourFigures]:
