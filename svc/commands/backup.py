@@ -40,11 +40,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "       trace-svc backup prune DIR --keep N"
     )
     parser.description = (
-        "Backs up the database, the batches of disk mode and, with SVC_BACKUP_PASSPHRASE, the "
-        "secrets, while\n"
-        "the service is running. Files that have not changed since the last backup are reused. "
-        "`verify` compares\n"
-        "checksums, restores to a scratch server and queries it. `prune` keeps the newest N backups.\n"
+        "Backs up the database, the batches of disk mode and, with SVC_BACKUP_PASSPHRASE, the secrets,\n"
+        "while the service is running. Files that have not changed since the last backup are reused.\n"
+        "`verify` compares checksums, restores to a scratch server and queries it. `prune` keeps the newest\n"
+        "N backups.\n"
         "--physical copies the files of a large embedded database, and later only what changed in them:\n"
         "faster to restore, but only with the same PostgreSQL on the same kind of machine."
     )

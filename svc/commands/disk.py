@@ -20,9 +20,9 @@ from svc.wiring.open_store import open_store
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Shows how much disk the database, its log and the spool use, by table and by day, and how "
-        "fast that\n"
-        "grows. With SVC_DISK_BUDGET_BYTES: when the budget is reached, and what would be deleted first."
+        "Shows how much disk the database, its log and the spool use, by table and by day, and how fast\n"
+        "that grows. With SVC_DISK_BUDGET_BYTES: when the budget is reached, and what would be deleted\n"
+        "first."
     )
     offer_json(parser)
 

@@ -57,8 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
         "Checks the configuration and everything the service depends on. With --project: shows who sends\n"
-        "spans to the project, how well they are understood, and what to change.\n"
-        "\n"
+        "spans to the project, how well they are understood, and what to change.\n\n"
         "Exit status: 0 if all is well, warnings included; 1 if any line says FAIL."
     )
     parser.add_argument("--org", default=DEFAULT_ORG, help="organization (default: %(default)s)")

@@ -54,11 +54,10 @@ _PLURALS: Final = {"feedback": "feedback entries", "letter_spans": "spans in dea
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Erases a trace, a session or all data of a user: rows, payloads, messages that no other "
-        "trace uses,\n"
-        "search index, evidence, feedback, dead letters. Spans that arrive later are rejected. This "
-        "cannot be\n"
-        "undone. If the command is interrupted, the service finishes the work, or you run it again."
+        "Erases a trace, a session or all data of a user: rows, payloads, messages that no other trace\n"
+        "uses, search index, evidence, feedback, dead letters. Spans that arrive later are rejected. This\n"
+        "cannot be undone. If the command is interrupted, the service finishes the work, or you run it\n"
+        "again."
     )
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--trace", metavar="ID", help="the trace with this id, 32 hexadecimal digits")

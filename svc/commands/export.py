@@ -47,10 +47,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
         "Streams the spans (by arrival), traces or sessions (by start) of a range.\n"
-        "jsonl: one row per line, spans with everything they carried. otlp-json: one OTLP request per line.\n"
-        "otlp-proto: OTLP requests, each preceded by its length in four bytes, big-endian. parquet: "
-        "one table;\n"
-        "needs the extra `trace-svc[parquet]` and --out."
+        "jsonl: one row per line, spans with everything they carried.\n"
+        "otlp-json: one OTLP request per line.\n"
+        "otlp-proto: OTLP requests, each preceded by its length in four bytes, big-endian.\n"
+        "parquet: one table; needs the extra `trace-svc[parquet]` and --out."
     )
     parser.add_argument("what", choices=("spans", "traces", "sessions"))
     parser.add_argument("--form", choices=FORMS, default="jsonl", help="default: %(default)s")

@@ -19,9 +19,9 @@ from svc.wiring.open_store import open_store
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Shows tools that have failed from the start, failed calls repeated unchanged, models without"
-        " a price,\n"
-        "what your exporter never sends, the most expensive and slowest traces, and the cost of a month."
+        "Shows tools that have failed from the start, failed calls repeated unchanged, models without a\n"
+        "price, what your exporter never sends, the most expensive and slowest traces, and the cost of a\n"
+        "month."
     )
     name_project(parser)
     offer_json(parser)

@@ -33,10 +33,9 @@ from svc.wiring.spools import set_back
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Fills an empty database from the newest backup in DIR, or from the one given by --at. By "
-        "default this\n"
-        "is the database of your settings; with --into another one (to move from the embedded database to a\n"
-        "server, or between servers). A --physical backup needs an empty SVC_DATA_DIR. Secrets need\n"
+        "Fills an empty database from the newest backup in DIR, or from the one given by --at. By default\n"
+        "this is the database of your settings; with --into another one (to move from the embedded database\n"
+        "to a server, or between servers). A --physical backup needs an empty SVC_DATA_DIR. Secrets need\n"
         "SVC_BACKUP_PASSPHRASE and go to SVC_DATA_DIR, as do batches of disk mode."
     )
     parser.add_argument("dir", type=Path, metavar="DIR", help="the folder of backups")

@@ -49,9 +49,8 @@ def number(most: int) -> type:
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Estimates cores, memory and disk from measurements (deploy/BENCHMARKS.md), and how certain "
-        "they are.\n"
-        "An agent run has ten to fifty spans; `trace-svc ask count --last 1d` counts yours."
+        "Estimates cores, memory and disk from measurements (deploy/BENCHMARKS.md), and how certain they\n"
+        "are. An agent run has ten to fifty spans; `trace-svc ask count --last 1d` counts yours."
     )
     parser.add_argument(
         "--spans-per-day", type=number(MOST_SPANS), required=True, metavar="N", help="such as 2500000 or 2.5M"

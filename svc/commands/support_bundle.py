@@ -60,9 +60,8 @@ _PERSONAL: Final = ("ACME_EMAIL",)
 def add(parser: argparse.ArgumentParser) -> None:
     """Its argument."""
     parser.description = (
-        "Writes an archive for whoever helps you: settings without secrets, versions, doctor, health,"
-        " metrics,\n"
-        "sizes, query plans, the last errors. No payloads, no keys, no names."
+        "Writes an archive for whoever helps you: settings without secrets, versions, doctor, health,\n"
+        "metrics, sizes, query plans, the last errors. No payloads, no keys, no names."
     )
     parser.add_argument(
         "file",

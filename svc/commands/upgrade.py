@@ -35,12 +35,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
         "Rehearses the pending schema migrations on a scratch server, and shows for each how long it takes,\n"
-        "which tables it locks, what it rewrites, how much disk it needs, and whether the earlier "
-        "release can\n"
-        "keep running. Times are scaled up from one percent of the rows (more for a small database, all of\n"
-        "them with --full). The exit status is 1 if you need a maintenance window. It runs beside the"
-        " service\n"
-        "of the earlier release and changes nothing in the database.\n"
+        "which tables it locks, what it rewrites, how much disk it needs, and whether the earlier release\n"
+        "can keep running. Times are scaled up from one percent of the rows (more for a small database, all\n"
+        "of them with --full). The exit status is 1 if you need a maintenance window. It runs beside the\n"
+        "service of the earlier release and changes nothing in the database.\n"
         "--finish removes the copy of the database that an upgrade of PostgreSQL has kept."
     )
     parser.add_argument("--check", action="store_true", help="rehearse with a part of the rows")
