@@ -172,8 +172,8 @@ STAGES: dict[str, tuple[str, ...]] = {
         *("questions", "traces", "one_trace", "usage", "alerts", "exporting.py", "plans.py"),
     ),
     "svc/web": (
-        *("shell", "feedback", "connect", "account", "detectors", "cases", "traces", "overview", "sessions"),
-        *("alerts", "settings", "table.py"),
+        *("shell", "feedback", "connect", "account", "detectors", "cases", "messages", "traces", "overview"),
+        *("sessions", "alerts", "settings", "table.py"),
     ),
 }
 #: Rooms in which a folder has at most so many loose files, and the folder that is a table of equals instead.

@@ -19,6 +19,9 @@ from tests.web.one_trace import HOSTILE, STORIES, bodies, failing, many, trace_i
 
 WIDE = {"viewport": {"width": 1440, "height": 900}}
 
+#: What runs something or loads from elsewhere; a file of a message comes from its own address here.
+RUNS_OR_LOADS = "img:not([src*='/file?at=']), iframe, object, embed, a[href^='javascript']"
+
 #: When the first rows stood, in ms since the navigation began: the frame after the one that held them.
 PAINTED = """
 new MutationObserver((_, watch) => {
@@ -300,7 +303,7 @@ def test_hostile_texts_run_nothing(told: Opened, view: str) -> None:
         for number in range(1, 7):
             page.goto(at(told, "hostile", f"?view={view}&span={number:016x}"))
             settle(page)
-            assert page.locator("img").count() == 0
+            assert page.locator("img:not([src*='/file?at='])").count() == 0
             assert page.locator("a[href^='javascript']").count() == 0
             assert "\u202e" not in page.locator("main").inner_text()
 
@@ -332,10 +335,29 @@ def test_hostile_texts_are_harmless_on_every_page(told: Opened) -> None:
             settle(page)
             page.evaluate("scrollTo(0, document.body.scrollHeight)")
             settle(page)
-            assert page.locator("img, iframe, object, embed, a[href^='javascript']").count() == 0, path
+            assert page.locator(RUNS_OR_LOADS).count() == 0, path
             assert "\u202e" not in page.locator("main").inner_text(), path
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
             assert page.evaluate("document.documentElement.outerHTML.length") < 700_000, path
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_pictures_of_a_message_are_drawn_where_they_were_said_and_move_nothing(
+    told: Opened, width: int
+) -> None:
+    with told.page(viewport={"width": width, "height": 900}) as page:
+        page.goto(at(told, "pictured", "?view=conversation"))
+        picture = page.get_by_role("img", name="The picture of this message")
+        picture.scroll_into_view_if_needed()
+        until(lambda: picture.evaluate("one => one.naturalWidth") == 140)
+        assert picture.count() == 1
+        assert page.evaluate(SEEN)["shift"] <= 0.02
+        recording = page.get_by_label("The recording of this message")
+        recording.evaluate("one => one.play()")
+        until(lambda: recording.evaluate("one => one.duration") > 0.9)
+        check(page)
+        page.get_by_role("link", name="Show the picture").click()
+        until(lambda: page.evaluate("document.images[0]?.naturalWidth") == 620)
 
 
 def test_a_trace_can_be_read_without_scripts(told: Opened) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -160,6 +163,44 @@ def hostile() -> list[Span]:
     ]  # fmt: skip
 
 
+def noise_png(side: int) -> bytes:
+    """A picture that hardly gets smaller, three bytes a pixel."""
+    pixels = random.Random(side).randbytes(side * (side * 3 + 1))
+    rows = b"".join(b"\0" + pixels[at : at + side * 3] for at in range(0, side * side * 3, side * 3))
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in chunks
+    )
+
+
+#: Half a second of silence.
+WAV = b"RIFF$\x1f\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0@\x1f\0\0@\x1f\0\0\x01\0\x08\0data\0\x1f\0\0".ljust(
+    7980, b"\x80"
+)
+
+
+def pictured() -> list[Span]:
+    """A picture of 60 KB, one of more than a megabyte, a recording, and two files that nobody may open."""
+    blobs = {
+        "image/png": noise_png(140),
+        "image/jpeg": noise_png(620),
+        "audio/wav": WAV,
+        "text/html": b"<script>alert(5)</script>",
+        "image/svg+xml": b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(6)'/>",
+    }
+    parts = [
+        {"type": "blob", "modality": name.partition("/")[0], "mime_type": name, "content": text}
+        for name, content in blobs.items()
+        for text in [base64.b64encode(content).decode()]
+    ]
+    shown = [{"role": "user", "parts": [*parts, {"type": "text", "content": "What is this?"}]}]
+    return [
+        timed("pictured", 1, 0, "chat", 0, 900, attributes=chat(shown, [said("assistant", "Noise.")], (9, 9)))
+    ]
+
+
 def strange() -> list[Span]:
     """Orphans, circles, a child before its parent, no root, twenty levels, hours of nothing."""
     of = "strange"
@@ -220,5 +261,6 @@ STORIES: dict[str, Callable[[], Any]] = {
     "healthy": lambda: failing("healthy", broken=False),
     "hostile": hostile,
     "strange": strange,
+    "pictured": pictured,
     "many": lambda: many(30_000),
 }

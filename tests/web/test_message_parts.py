@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from svc.domain.traces.comparison import Outlined, compared, first_difference, largest_differences
-from svc.web.traces.message_parts import (
+from svc.web.messages.message_parts import (
     INLINE_CHARS,
     PART_CHARS,
     PICTURE_CHARS,
@@ -56,6 +56,7 @@ def test_a_small_picture_is_drawn_and_named_with_its_size(part: dict[str, str]) 
         {"mime_type": "text/html", "data": PNG},
         {"mime_type": "image/png", "data": '" onerror="alert(1)'},
         {"mime_type": "image/png,<svg>", "data": PNG},
+        {"mime_type": 'image/png" onload="alert(1)', "data": PNG},
         {"mime_type": "image/png", "data": "A" * PICTURE_CHARS},
         {"uri": f"data:image/svg+xml;base64,{PNG}"},
         {"uri": "data:image/png,raw"},

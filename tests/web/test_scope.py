@@ -104,6 +104,7 @@ ROWS: Final[dict[str, Level]] = {
     "GET …/traces/{traceId}/explain": "viewer",
     "GET …/traces/{traceId}/spans/{spanId}": "viewer",
     "GET …/traces/{traceId}/spans/{spanId}/text": "viewer",
+    "GET …/traces/{traceId}/spans/{spanId}/file": "viewer",
     "GET …/traces/{traceId}/export": "viewer",
     "GET …/sessions": "viewer",
     "GET …/session": "viewer",

@@ -20,7 +20,17 @@ from svc.store.spans.traces import PostgresTraceStore
 from svc.web.shell.aged_out import aged_out_text
 from tests.front.people import Replica, replica
 from tests.store.spans.test_writing import Clock, rows, store_of
-from tests.web.one_trace import HOSTILE, failing, hostile, many, strange, trace_id
+from tests.web.one_trace import (
+    HOSTILE,
+    WAV,
+    failing,
+    hostile,
+    many,
+    noise_png,
+    pictured,
+    strange,
+    trace_id,
+)
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Visitor
 
@@ -44,7 +54,14 @@ async def here(store: Database) -> AsyncIterator[Replica]:
         # A healthy twin is looked for by arrival, days around: not around a day of the past.
         clock.now = now()
         writer = store_of(store, clock)
-        for story in (failing(), failing("healthy", broken=False), hostile(), strange(), list(many(260))):
+        for story in (
+            failing(),
+            failing("healthy", broken=False),
+            hostile(),
+            strange(),
+            pictured(),
+            list(many(260)),
+        ):
             await writer.write(rows(*story, resource={"service.name": "shop"}))
         await settle(store)
         yield found
@@ -175,6 +192,41 @@ async def test_media_are_named_with_their_size_and_long_texts_are_cut(owner: Vis
     assert saved.headers["content-type"].startswith("text/plain")
     assert (await owner.get(f"{at('hostile')}/spans/{4:016x}/text?at=input.9.9")).status == 404
     assert (await owner.get(f"{at('hostile')}/spans/{4:016x}/text?at=__class__")).status == 404
+
+
+async def test_pictures_and_sounds_of_a_message_are_sent_as_what_they_are(owner: Visitor) -> None:
+    span = f"{at('pictured')}/spans/{1:016x}"
+    panel = (await owner.get(span)).text
+    shown = re.findall(r'<(?:img|audio) src="([^"]*)"', panel)
+    assert [unquote(link).partition("at=")[2] for link in shown] == ["input.0.0", "input.0.2"]
+    for number, content_type, content in ((0, "image/png", noise_png(140)), (2, "audio/wav", WAV)):
+        whole = await owner.get(f"{span}/file?at=input.0.{number}")
+        assert (whole.status, whole.headers["content-type"], whole.body) == (200, content_type, content)
+        assert "content-disposition" not in whole.headers
+        assert "default-src 'none'" in whole.headers["content-security-policy"]
+    assert "Show the picture" in panel
+    large = await owner.get(f"{span}/file?at=input.0.1", **{"Accept-Encoding": "gzip"})
+    assert (large.headers["content-type"], large.body) == ("image/jpeg", noise_png(620))
+    assert "content-encoding" not in large.headers
+    saved = await owner.get(f"{span}/file?at=input.0.0&download=1")
+    assert saved.headers["content-disposition"] == f'attachment; filename="{1:016x}-input.0.0.png"'
+    assert saved.body == noise_png(140)
+
+
+@pytest.mark.parametrize("number", [3, 4])
+async def test_a_file_that_could_run_something_is_only_ever_downloaded(owner: Visitor, number: int) -> None:
+    span = f"{at('pictured')}/spans/{1:016x}"
+    for more in ("", "&download=1"):
+        sent = await owner.get(f"{span}/file?at=input.0.{number}{more}")
+        assert sent.headers["content-type"] == "application/octet-stream"
+        assert sent.headers["content-disposition"].startswith("attachment")
+        assert b"alert(" in sent.body
+
+
+async def test_what_is_no_file_of_a_message_is_not_found(owner: Visitor) -> None:
+    span = f"{at('pictured')}/spans/{1:016x}"
+    for part_path in ("input.0.5", "input.0.9", "input.9.0", "input", "attributes", "__class__", ""):
+        assert (await owner.get(f"{span}/file?at={part_path}")).status == 404, part_path
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])

@@ -21,6 +21,7 @@ class Seen:
     status: int
     text: str
     headers: Any
+    body: bytes = b""
 
     @property
     def location(self) -> str:
@@ -54,8 +55,8 @@ class Visitor:
             if not value:
                 del self.cookies[name]
         raw = await response.get_data(as_text=False)
-        text = "" if response.headers.get("content-encoding") else raw.decode()
-        return Seen(response.status_code, text, response.headers)
+        text = "" if response.headers.get("content-encoding") else raw.decode(errors="replace")
+        return Seen(response.status_code, text, response.headers, raw)
 
     async def get(self, path: str, **headers: str) -> Seen:
         """Open a page."""

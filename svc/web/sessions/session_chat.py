@@ -13,8 +13,8 @@ from typing import Any, Final
 import attrs
 
 from svc.store.reads.usage.session_talk import TraceTalk
+from svc.web.messages.message_parts import Room, Said, Step, steps
 from svc.web.shell import words
-from svc.web.traces.message_parts import Room, Said, Step, steps
 
 #: A pause between two traces that is worth a line.
 GAP_S: Final = 60.0

@@ -127,9 +127,13 @@ class Go:
     cookies: tuple[str, ...] = ()
 
 
+#: The type of a download that is no text.
+BYTES: Final = "application/octet-stream"
+
+
 @attrs.frozen
 class Sent:
-    """A document that is no page: JSON for a module, or a download when it has a file name.
+    """A document that is no page: JSON for a module, a picture, or a download when it has a file name.
 
     `etag` names it where that is known without its body, which is then not needed when the browser has it.
     """

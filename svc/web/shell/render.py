@@ -25,7 +25,7 @@ from quart import Response
 from svc.web.shell import words
 from svc.web.shell.assets import Assets
 from svc.web.shell.filters import Token
-from svc.web.shell.page import Download, Go, Html, Sent
+from svc.web.shell.page import BYTES, Download, Go, Html, Sent
 from svc.web.shell.settings_pages import seen_groups
 
 ROOMS: Final = Path(__file__).parent.parent
@@ -40,6 +40,7 @@ POLICY: Final = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self' data:",
+        "media-src 'self'",
         "connect-src 'self'",
         "form-action 'self'",
         "base-uri 'none'",
@@ -54,6 +55,9 @@ HEADERS: Final = {
     "referrer-policy": "same-origin",
     "x-frame-options": "DENY",
 }
+#: Pictures and sounds: they hardly get smaller, and a browser that shows one alone styles it by itself.
+_MEDIA: Final = ("image/", "audio/")
+_MEDIA_POLICY: Final = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
 #: Attributes that hold paths of ours. Quotes of what others sent are escaped, so it holds no attribute.
 _LINK: Final = re.compile(
     r"([ \n](?:href|src|action|formaction"
@@ -169,11 +173,14 @@ class Renderer:
         return _with_cookies(response, answer.cookies)
 
     async def sent(self, answer: Sent, negotiation: Asked) -> Response:
-        """A document that is no page. A download is text and is never opened here."""
-        content_type = answer.content_type if answer.file_name is None else "text/plain; charset=utf-8"
+        """A document that is no page. A download is text or bytes, and is never opened here."""
+        kept = answer.file_name is None or answer.content_type == BYTES
+        content_type = answer.content_type if kept else "text/plain; charset=utf-8"
         response = await self._sent(
             answer.body, content_type, negotiation, 200, secret=answer.secret, etag=answer.etag
         )
+        if content_type.startswith(_MEDIA):
+            response.headers["content-security-policy"] = _MEDIA_POLICY
         if answer.file_name is not None:
             response.headers["content-disposition"] = f"attachment; filename={json.dumps(answer.file_name)}"
         return response
@@ -202,7 +209,7 @@ class Renderer:
             headers["etag"] = f'W/"{etag or blake2b(body, digest_size=12).hexdigest()}"'
             if negotiation.etag is not None and headers["etag"] in negotiation.etag:
                 return Response(b"", status=304, headers=headers, content_type=None)
-        if negotiation.gzip and len(body) >= _COMPRESSED_BYTES:
+        if negotiation.gzip and len(body) >= _COMPRESSED_BYTES and not content_type.startswith(_MEDIA):
             if len(body) >= _THREADED_BYTES:
                 body = await trio.to_thread.run_sync(_compressed, body, limiter=packers)
             else:

@@ -15,11 +15,11 @@ from protocol.refusals import NOT_FOUND, Refusal, Refused
 from svc.store.reads.one_trace.skeleton import SkeletonReads, TraceHead
 from svc.store.reads.one_trace.trace_numbers import TraceNumbers
 from svc.store.reads.one_trace.trace_payloads import TracePayloads
+from svc.web.messages.message_parts import Room, steps
 from svc.web.shell import words
 from svc.web.shell.aged_out import aged_out
 from svc.web.shell.page import PROJECT, Visit
 from svc.web.shell.render import packers, query
-from svc.web.traces.message_parts import Room, steps
 
 TRACE: Final = PROJECT + "/traces/{traceId}"
 #: Spans of one page of a conversation.

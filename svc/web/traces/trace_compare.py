@@ -18,10 +18,10 @@ from svc.domain.traces.comparison import SpanPair, compared, first_difference, l
 from svc.store.reads.one_trace.skeleton import SkeletonReads
 from svc.store.reads.one_trace.trace_kin import MOST_OUTLINED, TraceKin
 from svc.store.reads.traces.spans import SpanReads
+from svc.web.messages.message_parts import pretty
 from svc.web.shell import words
 from svc.web.shell.page import PROJECT, Go, PageRoute, Visit
 from svc.web.shell.render import packers, query
-from svc.web.traces.message_parts import pretty
 from svc.web.traces.one_trace import TRACE_ID, OpenedTrace
 from svc.web.traces.word_diff import WordDiff, word_diff
 

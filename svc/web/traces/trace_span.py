@@ -1,14 +1,15 @@
 """One span of a trace: the panel that shows what it said and was told, and each part of it in full.
 
 A panel is a fragment, and stands in the page where there are no modules. Texts beyond what a panel shows are
-fetched when somebody opens them; what is longer than a page can hold is downloaded.
+fetched when somebody opens them, pictures and sounds when they are in sight or played; what is longer than a
+page can hold is downloaded.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -19,11 +20,14 @@ from svc.store.reads.one_trace.trace_marks import TraceMarkReads
 from svc.store.reads.payloads import said_in
 from svc.store.reads.traces.spans import SpanReads
 from svc.web.feedback.feedback_view import of_span, rows_of
+from svc.web.messages.message_media import Media
+from svc.web.messages.message_parts import UNSAID, Room, media_at, messages, part_at, pretty
 from svc.web.shell.aged_out import aged_out
-from svc.web.shell.page import Html, PageRoute, Sent, Visit
+from svc.web.shell.page import BYTES, Html, PageRoute, Sent, Visit
 from svc.web.shell.render import packers
-from svc.web.traces.message_parts import UNSAID, Room, messages, part_at, pretty
 from svc.web.traces.one_trace import TRACE, OpenedTrace, opened
+
+Found = TypeVar("Found")
 
 SPAN: Final = TRACE + "/spans/{spanId}"
 
@@ -128,23 +132,13 @@ def _event(event: dict[str, Any], room: Room) -> dict[str, Any]:
 
 async def text(visit: Visit) -> Html | Sent | Refusal:
     """One part of a span in full, as a fragment or as a download."""
-    opened_trace, part_path = await opened(visit), visit.query.get("at", "")
-    span_id = visit.call.path["spanId"]
-    if not _SPAN_ID.fullmatch(span_id) or not _AT.fullmatch(part_path):
-        return NO_SPAN
-    reads = SpanReads(visit.means.history)
-    envelope = await reads.envelope(
-        visit.project.id, opened_trace.trace_id, bytes.fromhex(span_id), PART_BYTES
-    )
-    if not isinstance(envelope, bytes):
-        return NO_PAYLOAD if envelope is None else PAYLOAD_HOLDS_TOO_MUCH
-    try:
-        part_text = await trio.to_thread.run_sync(_part, envelope, part_path, limiter=packers)
-    except LookupError:
-        return NO_SPAN.saying("this span has no such part")
+    opened_trace = await opened(visit)
+    part_text = await _within(visit, opened_trace, _text)
+    if isinstance(part_text, Refusal):
+        return part_text
     body = part_text.encode("utf-8", "replace")
     if visit.query.get("download"):
-        return Sent(body, file_name=f"{span_id}-{part_path}.txt")
+        return Sent(body, file_name=f"{_part_name(visit)}.txt")
     if len(body) > SHOWN_BYTES:
         return Html(
             "traces/trace_text",
@@ -154,11 +148,51 @@ async def text(visit: Visit) -> Html | Sent | Refusal:
     return Html("traces/trace_text", {"text": part_text, "cut": None, "found": opened_trace}, part=True)
 
 
-def _part(envelope: bytes, part_path: str) -> str:
+async def file(visit: Visit) -> Sent | Refusal:
+    """The file that a part holds: a picture or a sound as what it is, anything else as a download."""
+    file = await _within(visit, await opened(visit), _file)
+    if isinstance(file, Refusal):
+        return file
+    media, content = file
+    if visit.query.get("download") or media.shown == "file":
+        return Sent(content, BYTES, file_name=f"{_part_name(visit)}.{media.ending}")
+    return Sent(content, media.mime_type)
+
+
+async def _within(
+    visit: Visit, opened_trace: OpenedTrace, work: Callable[[bytes, str], Found]
+) -> Found | Refusal:
+    """Find something in the payload of a span, beside the loop: it may be long."""
+    span_id, part_path = visit.call.path["spanId"], visit.query.get("at", "")
+    if not _SPAN_ID.fullmatch(span_id) or not _AT.fullmatch(part_path):
+        return NO_SPAN
+    reads = SpanReads(visit.means.history)
+    envelope = await reads.envelope(
+        visit.project.id, opened_trace.trace_id, bytes.fromhex(span_id), PART_BYTES
+    )
+    if not isinstance(envelope, bytes):
+        return NO_PAYLOAD if envelope is None else PAYLOAD_HOLDS_TOO_MUCH
+    try:
+        return await trio.to_thread.run_sync(work, envelope, part_path, limiter=packers)
+    except LookupError:
+        return NO_SPAN.saying("this span has no such part")
+
+
+def _part_name(visit: Visit) -> str:
+    return f"{visit.call.path['spanId']}-{visit.query['at']}"
+
+
+def _text(envelope: bytes, part_path: str) -> str:
     return pretty(part_at(said_in(envelope), part_path))
+
+
+def _file(envelope: bytes, part_path: str) -> tuple[Media, bytes]:
+    media = media_at(said_in(envelope), part_path)
+    return media, media.content()
 
 
 PAGES: Final = (
     PageRoute("GET", SPAN, "ORG_VIEW", panel),
     PageRoute("GET", SPAN + "/text", "ORG_VIEW", text),
+    PageRoute("GET", SPAN + "/file", "ORG_VIEW", file),
 )

@@ -15,14 +15,15 @@ from typing import Any, Final, Literal
 import attrs
 import msgspec
 
+from svc.web.messages.message_media import Media, Shown, media_title
+
 #: Text that a page shows by itself, of one part and of all together.
 PART_CHARS: Final = 8_000
 INLINE_CHARS: Final = 256 * 1024
 _SLOT_CHARS: Final = 160
-#: A picture whose address is no longer than this is drawn: three quarters of it are the file.
+#: A picture whose address is no longer than this is in the page: three quarters of it are the file.
 PICTURE_CHARS: Final = 32_768
-#: What browsers draw without running anything in it, so no SVG.
-_PICTURE: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 Form = Literal["text", "reasoning", "call", "result", "json", "media", "unknown"]
 
@@ -39,8 +40,10 @@ class Part:
     cut: bool = False
     failed: bool = False
     call_id: str | None = None
-    #: The address of a picture that is drawn.
+    #: The address of a picture that is in the page itself.
     picture: str = ""
+    #: How the file that it holds is shown.
+    shown: Shown | None = None
     #: What answered a call, when it is among the same messages.
     answer: Part | None = None
 
@@ -143,28 +146,20 @@ def _part_of(part: Any, at: str, room: Room) -> Part:
 
 
 def _media(part: Mapping[str, Any], at: str, room: Room) -> Part:
-    """A picture or a file is named with its size; a small picture is drawn."""
-    media, mime_type = str(part.get("media") or "file"), str(part.get("mime_type") or "")
-    data, uri = part.get("data"), part.get("uri")
-    in_base64 = True
-    if type(uri) is str and uri.startswith("data:"):
-        header, _, data = uri.partition(",")
-        in_base64 = header.endswith(";base64")
-        mime_type = mime_type or header[len("data:") :].partition(";")[0]
-    name = mime_type if mime_type.startswith(f"{media}/") else f"{media} {mime_type}".strip()
-    if type(data) is str:
-        picture = _picture(mime_type, data, room) if in_base64 else ""
-        # Base64 holds three bytes in four letters.
-        size = (len(data) - data[-2:].count("=")) * 3 // 4 if in_base64 else len(data)
-        return Part("media", "", size, at, title=name, picture=picture)
-    if type(uri) is str:
-        return _part("media", uri, at, room, title=name)
-    return _part("unknown", pretty(part.get("value")), at, room, title=name)
+    """A picture, a sound or a file is named with its size; a small picture is in the page itself."""
+    if (media := Media.of(part)) is not None:
+        picture = _picture(media, room)
+        return Part("media", "", media.size, at, title=media.title, picture=picture, shown=media.shown)
+    if type(part.get("uri")) is str:
+        return _part("media", part["uri"], at, room, title=media_title(part))
+    return _part("unknown", pretty(part.get("value")), at, room, title=media_title(part))
 
 
-def _picture(mime_type: str, data: str, room: Room) -> str:
-    address = f"data:{mime_type};base64,{data}" if len(data) <= PICTURE_CHARS else ""
-    if not 0 < len(address) <= min(PICTURE_CHARS, room.chars) or not _PICTURE.fullmatch(address):
+def _picture(media: Media, room: Room) -> str:
+    if media.shown != "picture" or len(media.data) > PICTURE_CHARS:
+        return ""
+    address = f"data:{media.mime_type};base64,{media.data}"
+    if len(address) > min(PICTURE_CHARS, room.chars) or not _BASE64.fullmatch(media.data):
         return ""
     room.chars -= len(address)
     return address
@@ -195,6 +190,21 @@ _SIDES: Final = frozenset({"input", "output", "attributes", "provided_usage", "e
 
 def part_at(payload: Mapping[str, Any], at: str) -> Any:
     """What a part is in full, by its `at`. Raises `LookupError` when there is none."""
+    part = _place(payload, at)
+    if type(part) is not dict or at.count(".") != 2:
+        return part
+    return next((part[key] for key in ("text", "arguments", "result", "data", "uri") if key in part), part)
+
+
+def media_at(payload: Mapping[str, Any], at: str) -> Media:
+    """The file that a part holds. Raises `LookupError` when there is none."""
+    part = _place(payload, at)
+    if type(part) is dict and part.get("type") == "media" and (media := Media.of(part)) is not None:
+        return media
+    raise LookupError(at)
+
+
+def _place(payload: Mapping[str, Any], at: str) -> Any:
     side, *places = at.split(".")
     if side not in _SIDES:
         raise LookupError(at)
@@ -203,10 +213,7 @@ def part_at(payload: Mapping[str, Any], at: str) -> Any:
         return value
     if len(places) != 2 or not _is_conversation(value):
         raise LookupError(at)
-    part = value[int(places[0])]["parts"][int(places[1])]
-    if type(part) is not dict:
-        return part
-    return next((part[key] for key in ("text", "arguments", "result", "data", "uri") if key in part), part)
+    return value[int(places[0])]["parts"][int(places[1])]
 
 
 #: What the row of a span leaves out when there is nothing to say.

@@ -1,0 +1,1 @@
+"""What spans said: messages as parts, the files inside them, and how a page draws both."""
