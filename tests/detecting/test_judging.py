@@ -133,10 +133,11 @@ async def test_what_is_told_is_proved_by_the_failing_traces_and_no_others(store:
     "habits",
     [
         pytest.param(Habits(), id="plain"),
-        pytest.param(Habits(day_noise=0.1), id="noise of days"),
-        pytest.param(Habits(by_day=0.95), id="day and night"),
-        pytest.param(Habits(noise=1.2), id="heavy tail"),
         pytest.param(Habits(tool_errors={"search": 0.15, "pay": 0.08}), id="always failing somewhat"),
+        # Four weeks of traces each.
+        pytest.param(Habits(day_noise=0.1), id="noise of days", marks=pytest.mark.release),
+        pytest.param(Habits(by_day=0.95), id="day and night", marks=pytest.mark.release),
+        pytest.param(Habits(noise=1.2), id="heavy tail", marks=pytest.mark.release),
     ],
 )
 async def test_a_healthy_application_has_no_case(store: Database, habits: Habits) -> None:

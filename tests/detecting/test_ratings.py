@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
 
 from svc.detecting.analyst import CaseAnalyst, RuleReports
 from svc.domain.feedback.entries import WATCHED_CATEGORIES, checked
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
+from svc.store.postgres.embedded.server import Served
+from tests.conftest import copied
 from tests.detecting.house import House, Settings, replay
 from tests.detecting.story import MONDAY, Story
 from tests.store.detection.counting.test_tallying import begin, settle, story, tally_all, write
@@ -26,6 +30,17 @@ DETECTORS = {"feedback", "feedback_drift"}
 Opinion = Callable[[random.Random, datetime], float | str | None]
 
 
+@pytest.fixture
+async def month(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """Four weeks without a fault, written and counted once for all who rate them."""
+
+    async def fill(store: Database) -> None:
+        await replay(store, Story())
+
+    async with copied(served, "month", fill) as database:
+        yield database
+
+
 def liked(share: float, later: float, *, of: float = 1.0) -> Opinion:
     """A thumb that is up so often, and so often after the fall; given to a share of the traces."""
 
@@ -36,11 +51,11 @@ def liked(share: float, later: float, *, of: float = 1.0) -> Opinion:
     return opinion
 
 
-async def rate(store: Database, told: Story, name: str, opinion: Opinion) -> None:
-    """Give every trace of a story what it deserves, as late as can be."""
+async def rate(store: Database, name: str, opinion: Opinion) -> None:
+    """Give every trace of the month what it deserves, as late as can be."""
     dice = random.Random(5)
     entries: list[Any] = []
-    for at, spans in told.traces():
+    for at, spans in Story().traces():
         answer = opinion(dice, at)
         if answer is not None:
             verdict: dict[str, Any] = {"category" if isinstance(answer, str) else "number": answer}
@@ -51,10 +66,9 @@ async def rate(store: Database, told: Story, name: str, opinion: Opinion) -> Non
     await tally_all(store, PostgresTallyQueue(store, secret_key=b"k" * 32))
 
 
-async def judged(store: Database, name: str, opinion: Opinion) -> House:
-    told, house = Story(), House(store, Settings())
-    await replay(store, told)
-    await rate(store, told, name, opinion)
+async def judged(month: Database, name: str, opinion: Opinion) -> House:
+    house = House(month, Settings())
+    await rate(month, name, opinion)
     await house.rest()
     await house.look()
     return house
@@ -65,8 +79,8 @@ async def findings(house: House) -> list[tuple[Any, ...]]:
     return [row for row in rows if row[0] in DETECTORS]
 
 
-async def test_ratings_that_fall_are_told_once_and_open_a_case(store: Database) -> None:
-    house = await judged(store, "helpful", liked(0.85, 0.5))
+async def test_ratings_that_fall_are_told_once_and_open_a_case(month: Database) -> None:
+    house = await judged(month, "helpful", liked(0.85, 0.5))
     [(detector, title, harmful, call_site)] = await findings(house)
     assert (detector, harmful, call_site) == ("feedback", True, "desk")
     assert title.startswith("Ratings `helpful` of `desk` fell from 0.8")
@@ -74,69 +88,69 @@ async def test_ratings_that_fall_are_told_once_and_open_a_case(store: Database) 
     assert (case["detector"], case["state"], case["title"]) == ("feedback", "open", title)
     # Its cause is looked for as that of any case.
     counts: Counter[str] = Counter()
-    await CaseAnalyst(store=RuleReports(store), now=lambda: NOW, counts=counts).round()
-    assert [row["status"] for row in await fetch(store, "select status from rca_report")] == ["done"]
+    await CaseAnalyst(store=RuleReports(month), now=lambda: NOW, counts=counts).round()
+    assert [row["status"] for row in await fetch(month, "select status from rca_report")] == ["done"]
     [(onset,)] = await house.told("onset_at")
     assert abs(onset - FALL) < timedelta(hours=12)
     # The same said once more, and another look, change nothing.
-    await rate(store, Story(), "helpful", liked(0.85, 0.5))
+    await rate(month, "helpful", liked(0.85, 0.5))
     await house.rest()
     await house.look()
     assert len(await findings(house)) == 1
 
 
-async def test_what_proves_a_fall_are_the_traces_that_were_rated_badly(store: Database) -> None:
-    await judged(store, "helpful", liked(0.85, 0.5))
+async def test_what_proves_a_fall_are_the_traces_that_were_rated_badly(month: Database) -> None:
+    await judged(month, "helpful", liked(0.85, 0.5))
     rows = await fetch(
-        store,
+        month,
         "select distinct e.trace_id from finding_evidence e join finding f on f.id = e.finding_id"
         " where f.detector = 'feedback' and e.role = 4",
     )
-    bad = await fetch(store, "select trace_id from feedback where number = 0")
+    bad = await fetch(month, "select trace_id from feedback where number = 0")
     assert rows
     assert {row["trace_id"] for row in rows} <= {row["trace_id"] for row in bad}
 
 
-async def test_steady_ratings_cry_nothing(store: Database) -> None:
-    house = await judged(store, "helpful", liked(0.8, 0.8))
+async def test_steady_ratings_cry_nothing(month: Database) -> None:
+    house = await judged(month, "helpful", liked(0.8, 0.8))
     assert await findings(house) == []
 
 
-async def test_a_name_that_few_people_rate_stays_silent(store: Database) -> None:
-    house = await judged(store, "helpful", liked(0.9, 0.2, of=0.01))
+async def test_a_name_that_few_people_rate_stays_silent(month: Database) -> None:
+    house = await judged(month, "helpful", liked(0.9, 0.2, of=0.01))
     assert await findings(house) == []
 
 
-async def test_a_name_of_which_less_is_better_is_told_when_it_rises(store: Database) -> None:
-    house = await judged(store, "toxic", liked(0.05, 0.35))
+async def test_a_name_of_which_less_is_better_is_told_when_it_rises(month: Database) -> None:
+    house = await judged(month, "toxic", liked(0.05, 0.35))
     [(_, title, harmful, _)] = await findings(house)
     assert title.startswith("Ratings `toxic` of `desk` rose from 0.0")
     assert harmful
 
 
-async def test_ratings_that_rise_are_good_news_and_open_no_case(store: Database) -> None:
-    house = await judged(store, "helpful", liked(0.6, 0.95))
+async def test_ratings_that_rise_are_good_news_and_open_no_case(month: Database) -> None:
+    house = await judged(month, "helpful", liked(0.6, 0.95))
     [(_, title, harmful, _)] = await findings(house)
     assert title.startswith("Ratings `helpful` of `desk` rose from 0.")
     assert not harmful
     assert await house.cases() == []
 
 
-async def test_scores_that_fall_are_told_by_their_median(store: Database) -> None:
+async def test_scores_that_fall_are_told_by_their_median(month: Database) -> None:
     def stars(dice: random.Random, at: datetime) -> float | None:
         return float(min(max(round(dice.gauss(4.3 if at < FALL else 2.9, 0.8)), 1), 5))
 
-    house = await judged(store, "stars", stars)
+    house = await judged(month, "stars", stars)
     rows = await findings(house)
     assert [(row[0], row[2]) for row in rows] == [("feedback_drift", True)]
     assert rows[0][1].startswith("Ratings `stars` of `desk` fell from 4")
 
 
-async def test_steady_scores_cry_nothing(store: Database) -> None:
+async def test_steady_scores_cry_nothing(month: Database) -> None:
     def grade(dice: random.Random, _at: datetime) -> float | None:
         return min(max(dice.gauss(0.7, 0.15), 0.0), 1.0)
 
-    house = await judged(store, "relevance", grade)
+    house = await judged(month, "relevance", grade)
     assert await findings(house) == []
 
 
@@ -149,21 +163,20 @@ def tone(share: float, later: float) -> Opinion:
     return opinion
 
 
-async def test_a_category_that_becomes_more_frequent_is_told_and_opens_no_case(store: Database) -> None:
-    house = await judged(store, "tone", tone(0.04, 0.3))
+async def test_a_category_that_becomes_more_frequent_is_told_and_opens_no_case(month: Database) -> None:
+    house = await judged(month, "tone", tone(0.04, 0.3))
     [(detector, title, harmful, call_site)] = await findings(house)
     assert (detector, harmful, call_site) == ("feedback", False, "desk")
     assert re.fullmatch(r"Feedback `tone` of `desk`: “rude” rose from [2-5]\.\d % to [23]\d %", title), title
     assert await house.cases() == []
 
 
-async def test_a_category_that_somebody_called_bad_opens_a_case_even_when_it_is_new(store: Database) -> None:
-    told, house = Story(), House(store, Settings())
-    await replay(store, told)
-    await rate(store, told, "tone", tone(0.0, 0.0))
-    await rate(store, told, "tone", tone(0.0, 0.3))
-    assert await FeedbackStore(store).set_bad(PROJECT, "tone", ["rude"], "ada")
-    await tally_all(store, PostgresTallyQueue(store, secret_key=b"k" * 32))
+async def test_a_category_that_somebody_called_bad_opens_a_case_even_when_it_is_new(month: Database) -> None:
+    house = House(month, Settings())
+    await rate(month, "tone", tone(0.0, 0.0))
+    await rate(month, "tone", tone(0.0, 0.3))
+    assert await FeedbackStore(month).set_bad(PROJECT, "tone", ["rude"], "ada")
+    await tally_all(month, PostgresTallyQueue(month, secret_key=b"k" * 32))
     await house.rest()
     await house.look()
     [(_, title, harmful, _)] = await findings(house)
@@ -173,8 +186,8 @@ async def test_a_category_that_somebody_called_bad_opens_a_case_even_when_it_is_
     assert (case["detector"], case["state"], case["title"]) == ("feedback", "open", title)
 
 
-async def test_steady_categories_cry_nothing(store: Database) -> None:
-    house = await judged(store, "tone", tone(0.2, 0.2))
+async def test_steady_categories_cry_nothing(month: Database) -> None:
+    house = await judged(month, "tone", tone(0.2, 0.2))
     assert await findings(house) == []
 
 
