@@ -6,6 +6,7 @@
 - `history_import`: moving in from another product;
 - `nightly_backup`: a backup as a process of its own, and what a disk budget must be at least;
 - `shared_prices`: the operator's prices, in force in every copy;
+- `addresses`: where things are by the settings, and which networks are near;
 - `bounds`: what an install takes in and keeps.
 
 What a person does with one request (a case resolved, a key revoked, a member invited) is one function of

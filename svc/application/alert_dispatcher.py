@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import attrs
@@ -25,9 +24,9 @@ from protocol.alerts import (
     Undelivered,
 )
 from protocol.sealed import Lost
+from svc.application.addresses import alert_networks, public_origin
 from svc.config.table import Settings
 from svc.domain.alerts.channels.table import written
-from svc.outside.addresses import LOCAL_NETWORKS, Network
 from svc.outside.alerts import AlertSender
 from svc.outside.smtp import MailServer
 from svc.secrets.sealing import Sealer
@@ -86,26 +85,6 @@ class AlertDispatcher:
             "certificate.expiring": self.settings.does_tls,
         }
         return None if watched.get(kind, True) else _UNWATCHED[kind]
-
-
-def public_origin(settings: Settings, port: int) -> str:
-    """How people reach the pages, for links in messages."""
-    if settings.frontend_url is not None:
-        parts = urlsplit(settings.frontend_url)
-        return f"{parts.scheme}://{parts.netloc}{settings.base_path}"
-    if settings.site_domain is not None:
-        return f"https://{settings.site_domain}{settings.base_path}"
-    return f"http://localhost:{port}{settings.base_path}"
-
-
-def alert_networks(settings: Settings) -> tuple[Network, ...]:
-    """The networks beside the public one that alerts may be sent to.
-
-    A receiver of one's own beside a start that only this machine can reach is common.
-    """
-    if settings.alert_networks is not None:
-        return settings.alert_networks
-    return LOCAL_NETWORKS if settings.local else ()
 
 
 def mail_server(settings: Settings) -> MailServer | None:

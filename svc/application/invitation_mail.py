@@ -15,7 +15,8 @@ import trio
 from actors.invitations import MAILBOX_BOUND, InvitationMailer, InvitationMailTally
 from actors.supervision import Vitals
 from protocol.alerts import MailSending, Undelivered
-from svc.application.alert_dispatcher import AlertDispatcher, public_origin
+from svc.application.addresses import public_origin
+from svc.application.alert_dispatcher import AlertDispatcher
 from svc.domain.accounts.invitation_mail import invitation_mail
 from svc.store.accounts.invitations import InvitationStore
 from svc.store.postgres.database import Database

@@ -6,7 +6,6 @@ What a run is asked is in `svc.application.run_requests`; `agent_loops` builds t
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from actors.launcher import Launcher, LauncherState
 from actors.ports import RunnerHost, RunnerLink
 from actors.runner_child import NamedRunner, RunnerChild
 from actors.supervision import Actor, Board, Vitals
+from svc.application.addresses import mcp_url, runner_url
 from svc.application.run_requests import StoredRunRequests
 from svc.config.table import Settings
 from svc.outside.runner import RunnerClient
@@ -29,19 +29,7 @@ from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.runs import PostgresRunStore
 from svc.store.postgres.database import Database
-from svc.wiring.runner import COMPOSED_RUNNER, surrounding
-
-
-def mcp_url(settings: Settings, port: int) -> str:
-    """Where the runner reaches this service."""
-    if settings.mcp_url is not None:
-        return settings.mcp_url
-    if settings.does_tls:
-        return f"https://{settings.site_domain}/mcp"
-    host = settings.http_bind[0]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - it is compared with
-        host = "127.0.0.1" if settings.launcher_url is None and settings.local else socket.gethostname()
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+from svc.wiring.runner import surrounding
 
 
 def ambient(settings: Settings) -> str | None:
@@ -50,16 +38,9 @@ def ambient(settings: Settings) -> str | None:
     return None if mode == "none" else mode
 
 
-def has_child(settings: Settings) -> bool:
-    """Whether the runner is a child of this process: a local start that names none."""
-    return settings.launcher_url is None and settings.local
-
-
 def launcher_state(settings: Settings) -> LauncherState:
     """What health shows of the launcher, from the start on."""
-    if has_child(settings):
-        return LauncherState("a child of this process, started when a run needs it")
-    return LauncherState(settings.launcher_url or COMPOSED_RUNNER)
+    return LauncherState(runner_url(settings) or "a child of this process, started when a run needs it")
 
 
 Loop = tuple[Callable[[], Actor], Vitals]
@@ -83,7 +64,8 @@ def agent_loops(
     vitals = board.enrol("agent-launcher", spare=True)
     loops: list[Loop] = []
     host: RunnerHost
-    if has_child(settings):
+    url = runner_url(settings)
+    if url is None:
         key = secrets.token_urlsafe(32)
         runner = board.enrol("sandbox-runner", spare=True)
         child = RunnerChild(
@@ -97,7 +79,6 @@ def agent_loops(
         host = child
         loops.append((lambda: child, runner))
     else:
-        url = settings.launcher_url or COMPOSED_RUNNER
         host = NamedRunner(RunnerClient(url, settings.runner_key or ""))
     runs, outcomes = PostgresRunStore(database), OutcomeStore(database)
     loops.append(

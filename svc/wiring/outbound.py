@@ -10,13 +10,11 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from svc.application.alert_dispatcher import alert_networks
+from svc.application.addresses import alert_networks, integration_networks, runner_url
 from svc.config.table import Settings
 from svc.outside.addresses import Network
-from svc.wiring.agents import ambient, has_child
+from svc.wiring.agents import ambient
 from svc.wiring.open_store import served_address
-from svc.wiring.people import integration_networks
-from svc.wiring.runner import COMPOSED_RUNNER
 
 
 @attrs.frozen
@@ -56,7 +54,7 @@ def _of_agents(settings: Settings) -> list[Outbound]:
     return [
         Outbound(
             "sandbox runner",
-            "a child of this process" if has_child(settings) else settings.launcher_url or COMPOSED_RUNNER,
+            runner_url(settings) or "a child of this process",
             "when somebody has an agent run",
             ("svc/outside/runner.py", "svc/outside/mcp.py"),
         ),

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import cast
-from urllib.parse import urlsplit
 
 import trio
 
 from actors.keys import HASHERS, Keys
 from actors.supervision import Actor, Board, Vitals
-from protocol.rest.accounts import SSO_CALLBACK
+from svc.application.addresses import integration_networks, landing, origin_of, sso_redirect_uri
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import default_terms
 from svc.application.invitation_mail import SmtpInvitationMail
@@ -27,7 +26,7 @@ from svc.front.auth.cookies import Seal, derived_key
 from svc.front.auth.limits import AttemptLimiter
 from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.ports import Replays, RunnerPresence
-from svc.outside.addresses import LOCAL_NETWORKS, AddressRule, Network
+from svc.outside.addresses import AddressRule
 from svc.outside.client_documents import HttpClientDocuments
 from svc.outside.http import HttpClient
 from svc.outside.oidc import IdentityProvider
@@ -96,7 +95,7 @@ def means(
         client_documents=HttpClientDocuments(HttpClient(AddressRule(settings.integration_networks or ())))
         if settings.mcp_oauth and not settings.auth_disabled
         else None,
-        landing="" if settings.frontend_url is None else _origin(settings.frontend_url) + settings.base_path,
+        landing=landing(settings),
     )
 
 
@@ -117,16 +116,6 @@ async def sign_up_warnings(settings: Settings, database: Database) -> list[str]:
         reachable=not settings.local,
         passwords=settings.auth_passwords,
     )
-
-
-def integration_networks(settings: Settings) -> tuple[Network, ...]:
-    """The networks beside the public one that integrations may reach.
-
-    Local models are common, so a start that only this machine can reach lets everything near be reached.
-    """
-    if settings.integration_networks is not None:
-        return settings.integration_networks
-    return LOCAL_NETWORKS if settings.local else ()
 
 
 def sign_ins(means: Context) -> Mapping[str, int]:
@@ -165,27 +154,11 @@ def _identity_provider(settings: Settings, now: Callable[[], datetime]) -> Ident
     return IdentityProvider(issuer, client_id, secret, sso_redirect_uri(settings), now)
 
 
-def sso_redirect_uri(settings: Settings) -> str:
-    """Where the identity provider sends browsers back to: as set, else on our public origin."""
-    if settings.sso_redirect_uri is not None:
-        return str(settings.sso_redirect_uri)
-    if settings.site_domain is not None:
-        return f"https://{settings.site_domain}{settings.base_path}{SSO_CALLBACK}"
-    if settings.frontend_url is not None:
-        return _origin(settings.frontend_url) + settings.base_path + SSO_CALLBACK
-    return f"http://localhost:{settings.http_bind[1]}{settings.base_path}{SSO_CALLBACK}"
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
 def surroundings(settings: Settings) -> Surroundings:
     """What stands between us and browsers."""
     origins = set() if settings.site_domain is None else {f"https://{settings.site_domain}"}
     if settings.frontend_url is not None:
-        origins.add(_origin(settings.frontend_url))
+        origins.add(origin_of(settings.frontend_url))
     return Surroundings(
         proxies=settings.trusted_proxies if settings.site_domain and settings.tls_mode == "upstream" else (),
         origins=frozenset(origins),

@@ -5,8 +5,9 @@ Called by the command `sandbox-runner`. The service shares only the key with it,
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
+from svc.application.addresses import integration_networks
 from svc.config.table import Settings
 from svc.outside.addresses import AddressRule
 from svc.outside.engine import Engine
@@ -17,10 +18,6 @@ from svc.runner.sandbox import NoSandboxBackend, SandboxBackend
 from svc.runner.sandboxes.container import ContainerBackend
 from svc.runner.sandboxes.hosted import HostedBackend
 from svc.runner.sandboxes.local_cli import LocalCli
-from svc.wiring.people import integration_networks
-
-#: Where the runner of a compose stack is.
-COMPOSED_RUNNER: Final = "http://sandbox-runner:8080"
 
 
 def surrounding(settings: Settings) -> Surrounding:

@@ -12,10 +12,9 @@ import attrs
 import trio
 
 from protocol.running import RunnerAway
+from svc.application.addresses import runner_url
 from svc.config.table import Settings
 from svc.outside.runner import RunnerClient
-from svc.wiring.agents import has_child
-from svc.wiring.runner import COMPOSED_RUNNER
 
 #: A press is answered at once; what answers later is there for the next one.
 ASK_S: Final = 3.0
@@ -31,9 +30,8 @@ class NamedRunnerPresence:
     @classmethod
     def of(cls, settings: Settings) -> NamedRunnerPresence | None:
         """By the settings; None where the runner is a child of this process."""
-        if has_child(settings):
-            return None
-        return cls(RunnerClient(settings.launcher_url or COMPOSED_RUNNER, settings.runner_key or ""))
+        url = runner_url(settings)
+        return None if url is None else cls(RunnerClient(url, settings.runner_key or ""))
 
     async def absent(self) -> str | None:
         """Its address while nothing has ever answered there."""

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from svc.application.alert_dispatcher import public_origin
+from svc.application.addresses import public_origin, sso_redirect_uri
 from svc.config.checks import boot_refusals, boot_warnings, unknown_settings
 from svc.config.table import BadSetting, absolute_paths, read_settings, setting_rows
-from svc.wiring.people import sso_redirect_uri
 from tests.service import TRACE_SVC, environment
 
 SPEC = Path(__file__).parents[3] / "shared" / "spec.md"
