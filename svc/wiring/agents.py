@@ -29,13 +29,6 @@ from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.agents.outcomes import OutcomeStore
 from svc.store.agents.runs import PostgresRunStore
 from svc.store.postgres.database import Database
-from svc.wiring.runner import surrounding
-
-
-def ambient(settings: Settings) -> str | None:
-    """The provider that agents have by the environment, as far as this process can tell; for people."""
-    mode = surrounding(settings).mode
-    return None if mode == "none" else mode
 
 
 def launcher_state(settings: Settings) -> LauncherState:

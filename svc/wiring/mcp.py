@@ -12,8 +12,8 @@ from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.runtime.clock import now
 from svc.store.reads.questions.query import QueryStore
-from svc.wiring.agents import ambient
 from svc.wiring.pools import Pools
+from svc.wiring.runner import surrounding
 
 
 def mcp_endpoint(settings: Settings, pools: Pools, keys: Keys, context: Context, queries: QueryStore) -> Mcp:
@@ -23,7 +23,7 @@ def mcp_endpoint(settings: Settings, pools: Pools, keys: Keys, context: Context,
         queries,
         now,
         context.installed,
-        ambient(settings),
+        surrounding(settings).ambient,
         pools.history,
         extensions=settings.mcp_extensions,
     )

@@ -19,7 +19,7 @@ from tests.service import TRACE_SVC
 
 ROOT = Path(__file__).parents[2]
 NO_COMMANDS = {
-    *("terminal", "target", "own_service", "table", "report", "parquet"),
+    *("terminal", "target", "own_service", "neighbour", "outbound", "table", "report", "parquet"),
     *(
         "demo_pictures",
         "demo_recorder",

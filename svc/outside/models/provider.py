@@ -110,6 +110,11 @@ class Surrounding:
             case "cloud_signed":
                 return self.way if self.region else "none"
 
+    @property
+    def ambient(self) -> str | None:
+        """The provider that agents have by the environment, for people; None where there is none."""
+        return None if self.mode == "none" else self.mode
+
 
 @attrs.frozen
 class ModelProvider:

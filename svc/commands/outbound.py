@@ -6,15 +6,15 @@ A new client of another system gets a line here; a test compares the list with t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network
 from urllib.parse import urlsplit
 
 import attrs
 
 from svc.application.addresses import alert_networks, integration_networks, runner_url
 from svc.config.table import Settings
-from svc.outside.addresses import Network
-from svc.wiring.agents import ambient
 from svc.wiring.open_store import served_address
+from svc.wiring.runner import surrounding
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ class Outbound:
         return f"{self.purpose}: {self.address}, {self.when}"
 
 
-def _near(networks: Sequence[Network]) -> str:
+def _near(networks: Sequence[IPv4Network | IPv6Network]) -> str:
     """Which addresses near by integrations may lead to, said aloud."""
     if not networks:
         return "no private ones (SVC_INTEGRATION_ALLOWED_NETWORKS opens them)"
@@ -44,7 +44,7 @@ def _acme(settings: Settings) -> bool:
 
 def _model(settings: Settings) -> str:
     """Whom agents ask where a project chose nobody."""
-    provider = ambient(settings)
+    provider = surrounding(settings).ambient
     return "the integration that a project chose" + ("" if provider is None else f", else {provider}")
 
 
