@@ -4,6 +4,7 @@
 - `own_checks`, `alert_dispatcher`: what alerts see of this process, and how they are sent;
 - `invitation_mail`: the mails with links of invitations;
 - `history_import`: moving in from another product;
+- `upgrade_rehearsal`: what an upgrade of the schema will do, tried on a scratch server;
 - `nightly_backup`: a backup as a process of its own, and what a disk budget must be at least;
 - `shared_prices`: the operator's prices, in force in every copy;
 - `addresses`: where things are by the settings, and which networks are near;

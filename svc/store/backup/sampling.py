@@ -1,7 +1,8 @@
 """A part of a database put into another one of the same schema: for an upgrade that is tried out.
 
-Called by `svc.wiring.rehearsal`. Spans and what belongs to their trace are chosen by it, so that what a step
-joins is together; of other tables rows are chosen by chance, of small ones all. Never writes to the source.
+Called by `svc.application.upgrade_rehearsal`. Spans and what belongs to their trace are chosen by it, so that
+what a step joins is together; of other tables rows are chosen by chance, of small ones all. Never writes to
+the source.
 """
 
 from __future__ import annotations

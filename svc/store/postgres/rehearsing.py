@@ -1,7 +1,8 @@
 """Steps of the schema tried out on a database that is thrown away, each statement measured.
 
-Called by `svc.wiring.rehearsal`. Every statement runs as it will, in the transaction of its step; what is
-measured of it stands in the catalog: the locks it holds then, the files of tables, the place in the log.
+Called by `svc.application.upgrade_rehearsal`. Every statement runs as it will, in the transaction of its
+step; what is measured of it stands in the catalog: the locks it holds then, the files of tables, the place in
+the log.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from typing import Any
 import attrs
 import pytest
 
+from svc.application import upgrade_rehearsal
+from svc.application.upgrade_rehearsal import Rehearsal, rehearse_upgrade
 from svc.commands.upgrade import rehearsal_facts
 from svc.config.table import Settings, read_settings
 from svc.domain.upgrade import ShutOut, StepRun
@@ -26,8 +28,6 @@ from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import Migration, SchemaTooNew, migrate, migrations
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.postgres.rehearsing import rehearse
-from svc.wiring import rehearsal
-from svc.wiring.rehearsal import Rehearsal, rehearse_upgrade
 from tests.conftest import copied
 from tests.releases import RELEASES, ROOT
 from tests.service import TRACE_SVC, Service, apart, environment, running, until
@@ -60,7 +60,7 @@ async def earlier(
     asyncio_loop: None, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Database]:
     """A database of an earlier step with rows, which counts as a large one."""
-    monkeypatch.setattr(rehearsal, "LEAST_BYTES", 0)
+    monkeypatch.setattr(upgrade_rehearsal, "LEAST_BYTES", 0)
 
     async def fill(database: Database) -> None:
         await migrate(database, up_to=EARLIER)
@@ -126,7 +126,7 @@ async def test_the_steps_ahead_are_rehearsed_and_the_database_stays_as_it_is(
 async def test_traces_are_taken_with_all_their_spans(
     earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rehearsal, "SHARE", 0.1)
+    monkeypatch.setattr(upgrade_rehearsal, "SHARE", 0.1)
     torn = "select 1 / (count(*) filter (where spans <> 10) = 0)::int from"
     more_steps(
         monkeypatch,
@@ -135,7 +135,7 @@ async def test_traces_are_taken_with_all_their_spans(
         "-- backfill\nselect 1 / (count(*) between 1000 and 3000)::int from span",
     )
     # Without rows the second one fails; it is what tells that there are some with.
-    monkeypatch.setattr(rehearsal, "_rehearse_step", _only_with_rows)
+    monkeypatch.setattr(upgrade_rehearsal, "_rehearse_step", _only_with_rows)
     found = await rehearsed(earlier, settings, open_folder)
     assert len(found.steps) == 2
 
