@@ -111,6 +111,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             *("protocol", "svc.domain", "svc.store", "svc.config", "svc.secrets", "svc.runtime"),
             *("svc.ingest", "svc.importers", "svc.backup", "svc.runner"),
             *("svc.application", "svc.wiring", "svc.commands", "svc.serve"),
+            # Who listens on a port of this machine.
+            "svc.front.server.listening",
         },
         None,
     ),

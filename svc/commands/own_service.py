@@ -10,8 +10,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from svc.commands.neighbour import served_folder
 from svc.config.table import Settings
-from svc.wiring.neighbour import served_folder
 
 if TYPE_CHECKING:
     import httpx2

@@ -18,11 +18,11 @@ import trio
 
 from protocol.operator import OperatorError
 from protocol.release import release
+from svc.commands.neighbour import environment_of, serving_process, words_of
 from svc.commands.own_service import asking, other_folder, own_url
 from svc.config.table import Settings
 from svc.domain.quantities import duration
 from svc.runtime.handover import rehearse
-from svc.wiring.neighbour import environment_of, serving_process, words_of
 
 #: A drain of 25 s, then the start, which may wait for its database.
 TIMEOUT_S: Final = 120.0
