@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 import attrs
@@ -84,6 +85,16 @@ class Vitals:
         return facts
 
 
+class _Build(Protocol):
+    """Makes an actor with its vitals: its class, with everything else filled in."""
+
+    def __call__(self, *, vitals: Vitals) -> Actor: ...
+
+
+#: How an actor is built, each time that `keep` needs one, and its vitals on the board.
+Loop = tuple[Callable[[], Actor], Vitals]
+
+
 class Board:
     """All vitals by name. Health reads it directly, so a stuck actor cannot hide behind its mailbox."""
 
@@ -96,6 +107,16 @@ class Board:
             raise ValueError(f"an actor named {name!r} is already on the board")
         self._vitals[name] = Vitals(name, spare=spare)
         return self._vitals[name]
+
+    def needed(self, name: str, build: _Build) -> Loop:
+        """Enrol an actor that ingest or answers cannot do without."""
+        vitals = self.enrol(name)
+        return partial(build, vitals=vitals), vitals
+
+    def spare(self, name: str, build: _Build) -> Loop:
+        """Enrol an actor that may fail without anybody waiting."""
+        vitals = self.enrol(name, spare=True)
+        return partial(build, vitals=vitals), vitals
 
     def all(self) -> tuple[Vitals, ...]:
         """Every entry, in the order of enrolment."""

@@ -17,7 +17,7 @@ from actors.keys import Keys
 from actors.launcher import Launcher, LauncherState
 from actors.ports import RunnerHost, RunnerLink
 from actors.runner_child import NamedRunner, RunnerChild
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.application.addresses import mcp_url, runner_url
 from svc.application.run_requests import StoredRunRequests
 from svc.config.table import Settings
@@ -36,9 +36,6 @@ def launcher_state(settings: Settings) -> LauncherState:
     return LauncherState(runner_url(settings) or "a child of this process, started when a run needs it")
 
 
-Loop = tuple[Callable[[], Actor], Vitals]
-
-
 def run_requests(
     settings: Settings, database: Database, key_store: PostgresKeyStore, keys: Keys, port: Callable[[], int]
 ) -> StoredRunRequests:
@@ -54,7 +51,6 @@ def agent_loops(
     """The launcher, and the runner where that is a child. None while nobody can open a project to a run."""
     if settings.auth_disabled:
         return []
-    vitals = board.enrol("agent-launcher", spare=True)
     loops: list[Loop] = []
     host: RunnerHost
     url = runner_url(settings)
@@ -74,21 +70,11 @@ def agent_loops(
     else:
         host = NamedRunner(RunnerClient(url, settings.runner_key or ""))
     runs, outcomes = PostgresRunStore(database), OutcomeStore(database)
-    loops.append(
-        (
-            lambda: Launcher(
-                store=runs,
-                outcomes=outcomes,
-                requests=requests,
-                host=host,
-                now=now,
-                state=state,
-                vitals=vitals,
-            ),
-            vitals,
-        )
+    launcher = board.spare(
+        "agent-launcher",
+        partial(Launcher, store=runs, outcomes=outcomes, requests=requests, host=host, now=now, state=state),
     )
-    return loops
+    return [*loops, launcher]
 
 
 @asynccontextmanager

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from actors.alert_outage import OutageTeller
 from actors.alerts import AlertDeliverer, AlertGatherer, AlertTally, AlertWatcher, RuleCheck, Samples
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from protocol.alerts import (
     AlertChannel,
     AlertEvent,
@@ -38,8 +39,6 @@ from svc.store.reads.alerts.alert_checks import StoredChecks
 from svc.wiring.pools import Pools
 from svc.wiring.safekeeping import Safekeeping
 from svc.wiring.tls import Tls
-
-Loop = tuple[Callable[[], Actor], Vitals]
 
 #: Messages on their way at the same time; one channel takes one of them.
 DELIVERERS: Final = 3
@@ -73,57 +72,52 @@ def alert_loops(pools: Pools, board: Board, own: OwnChecks, tally: AlertTally) -
     stored = dict(StoredChecks(pools.questions).table())
     # Figures may take long to count: what is told of ingest and of this service does not wait for them.
     figures: dict[RuleKind, RuleCheck] = {"metric": stored.pop("metric")}
-    gatherer = board.enrol("alert-gatherer", spare=True)
-    loops: list[Loop] = [
-        _watcher(
-            database, {**own.table(), **stored}, own.samples, tally, board.enrol("alert-watcher", spare=True)
+    return [
+        _watcher(board, "alert-watcher", database, {**own.table(), **stored}, own.samples, tally),
+        _watcher(board, "alert-figures", database, figures, lambda _now: {}, tally),
+        board.spare(
+            "alert-gatherer",
+            partial(AlertGatherer, gather=gathering.gather, queue=deliveries, now=now, tally=tally),
         ),
-        _watcher(database, figures, lambda _now: {}, tally, board.enrol("alert-figures", spare=True)),
-        (
-            lambda: AlertGatherer(
-                gather=gathering.gather, queue=deliveries, now=now, tally=tally, vitals=gatherer
-            ),
-            gatherer,
+        _teller(board, pools, own, tally),
+        *(
+            board.spare(
+                f"alert-deliverer-{number}",
+                partial(AlertDeliverer, store=deliveries, send=dispatcher.send, tally=tally),
+            )
+            for number in range(1, DELIVERERS + 1)
         ),
     ]
-    loops.append(_teller(pools, own, tally, board.enrol("alert-outage-teller", spare=True)))
-    for number in range(1, DELIVERERS + 1):
-        vitals = board.enrol(f"alert-deliverer-{number}", spare=True)
-        loops.append((lambda vitals=vitals: _deliverer(deliveries, dispatcher, tally, vitals), vitals))  # type: ignore[misc]
-    return loops
 
 
 def _watcher(
+    board: Board,
+    name: str,
     database: Database,
     checks: Mapping[RuleKind, RuleCheck],
     samples: Samples,
     tally: AlertTally,
-    vitals: Vitals,
 ) -> Loop:
-    return (
-        lambda: AlertWatcher(
+    return board.spare(
+        name,
+        partial(
+            AlertWatcher,
             watch=WatchStore(database),
             checks=checks,
             by_each_copy=BY_EACH_COPY,
             samples=samples,
             now=now,
             tally=tally,
-            vitals=vitals,
         ),
-        vitals,
     )
 
 
-def _deliverer(
-    deliveries: PostgresDeliveryStore, dispatcher: AlertDispatcher, tally: AlertTally, vitals: Vitals
-) -> AlertDeliverer:
-    return AlertDeliverer(store=deliveries, send=dispatcher.send, tally=tally, vitals=vitals)
-
-
-def _teller(pools: Pools, own: OwnChecks, tally: AlertTally, vitals: Vitals) -> Loop:
+def _teller(board: Board, pools: Pools, own: OwnChecks, tally: AlertTally) -> Loop:
     store = PostgresStandingStore(pools.upkeep, subject_of_ingest(own.copy))
-    return (
-        lambda: OutageTeller(
+    return board.spare(
+        "alert-outage-teller",
+        partial(
+            OutageTeller,
             store=store,
             check=own.away,
             compose=_composed,
@@ -132,9 +126,7 @@ def _teller(pools: Pools, own: OwnChecks, tally: AlertTally, vitals: Vitals) -> 
             now=now,
             standby=own.standby,
             tally=tally,
-            vitals=vitals,
         ),
-        vitals,
     )
 
 

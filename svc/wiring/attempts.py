@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
 
@@ -10,7 +9,7 @@ import attrs
 
 from actors.attempts import AttemptQueue, AttemptReporter
 from actors.notifications import NotificationListener
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.front.auth.limits import AttemptLimiter
 from svc.store.postgres.database import Database
 from svc.store.replicas.attempts import CHANNEL, PostgresAttemptStore
@@ -36,13 +35,12 @@ class SharedAttempts:
         for attempt in reported.attempts:
             self.attempts.learn(attempt)
 
-    def loops(self, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
+    def loops(self, board: Board) -> list[Loop]:
         """Who tells and who hears."""
-        telling, hearing = board.enrol("try-teller", spare=True), board.enrol("try-news", spare=True)
         subscribe = partial(notices, self.store.database, CHANNEL)
         return [
-            (lambda: AttemptReporter(queue=self.queue, store=self.store, vitals=telling), telling),
-            (lambda: NotificationListener(notices=subscribe, check=self.check, vitals=hearing), hearing),
+            board.spare("try-teller", partial(AttemptReporter, queue=self.queue, store=self.store)),
+            board.spare("try-news", partial(NotificationListener, notices=subscribe, check=self.check)),
         ]
 
 

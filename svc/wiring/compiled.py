@@ -6,7 +6,7 @@ Called by `svc.wiring.service`. Never builds anything, and never renews a proces
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -14,7 +14,7 @@ import trio
 
 from actors.decoders import Decoders
 from actors.rounds import Repeating
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from protocol.compiled import state, wanted
 
 log = logging.getLogger(__name__)
@@ -25,13 +25,11 @@ LOOK_EVERY_S: Final = 5.0
 LOOKS: Final = 360
 
 
-def compiled_loops(decoders: Decoders, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
+def compiled_loops(decoders: Decoders, board: Board) -> list[Loop]:
     """The one that waits for compiled modules, where this service runs without."""
     if not wanted() or state()[0]:
         return []
-    vitals = board.enrol("compiled-modules", spare=True)
-    watch = CompiledModules(decoders)
-    return [(lambda: Repeating(watch.look, vitals), vitals)]
+    return [board.spare("compiled-modules", partial(Repeating, CompiledModules(decoders).look))]
 
 
 class CompiledModules:

@@ -6,10 +6,11 @@ Owns how it is launched with this install's settings. `service` calls it; it nev
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from actors.detecting import Detecting, DetectingProcess
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.config.table import Settings
 from svc.detecting.process import detecting_process
 from svc.secrets.sealing import marking_key
@@ -22,9 +23,8 @@ BUSY_SPANS: Final = 2_000
 
 def detecting_loop(
     settings: Settings, address: Address, detection: Detecting, waiting_spans: Callable[[], int], board: Board
-) -> tuple[Callable[[], Actor], Vitals]:
+) -> Loop:
     """The actor that keeps the detecting process. `waiting_spans` are accepted and not stored."""
-    vitals = board.enrol("detecting", spare=True)
     launch = detecting_process(
         address,
         settings.log_level,
@@ -37,9 +37,12 @@ def detecting_loop(
         encoder_key=settings.encoder_api_key,
         alone=settings.embedded,
     )
-    return lambda: DetectingProcess(
-        detection=detection, launch=launch, busy=lambda: waiting_spans() > BUSY_SPANS, vitals=vitals
-    ), vitals
+    return board.spare(
+        "detecting",
+        partial(
+            DetectingProcess, detection=detection, launch=launch, busy=lambda: waiting_spans() > BUSY_SPANS
+        ),
+    )
 
 
 def installed(settings: Settings) -> frozenset[str]:

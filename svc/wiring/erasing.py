@@ -8,15 +8,13 @@ from functools import partial
 import trio
 
 from actors.eraser import Eraser
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.backup.erased import ErasedNotes
 from svc.config.table import Settings
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.retention.erasing import Erasing
 from svc.store.retention.erasures import ErasureStore
-
-Loop = tuple[Callable[[], Actor], Vitals]
 
 
 def erased_notes(settings: Settings) -> ErasedNotes:
@@ -39,5 +37,5 @@ def writing_down(settings: Settings, database: Database) -> Callable[[], Awaitab
 
 def eraser_loop(settings: Settings, database: Database, board: Board) -> Loop:
     """How to build the eraser, and its vitals on the board."""
-    vitals, write_down = board.enrol("eraser", spare=True), writing_down(settings, database)
-    return lambda: Eraser(store=Erasing(database), write_down=write_down, now=now, vitals=vitals), vitals
+    store, write_down = Erasing(database), writing_down(settings, database)
+    return board.spare("eraser", partial(Eraser, store=store, write_down=write_down, now=now))

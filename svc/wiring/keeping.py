@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -11,7 +11,7 @@ import attrs
 
 from actors.heartbeat import Heartbeat
 from actors.leases import LeaseKeeper, Leases
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from actors.sweeper import RetentionSweeper, SweepTally
 from protocol.release import release
 from svc.application.bounds import default_terms
@@ -24,9 +24,6 @@ from svc.store.replicas.leases import PostgresLeaseStore
 from svc.store.retention.census import CensusStore
 from svc.store.retention.sweep import RetentionStore
 from svc.wiring.erasing import eraser_loop
-
-Loop = tuple[Callable[[], Actor], Vitals]
-
 
 #: What one copy alone does.
 HEARTBEAT: Final = "heartbeat"
@@ -41,8 +38,8 @@ def leases(settings: Settings) -> Leases:
 
 def lease_keeper(duties: Leases, database: Database, board: Board) -> Loop:
     """Who renews them, under a name that no other copy has."""
-    store, vitals = PostgresLeaseStore(database, str(uuid4())), board.enrol("lease-keeper", spare=True)
-    return lambda: LeaseKeeper(leases=duties, store=store, vitals=vitals), vitals
+    store = PostgresLeaseStore(database, str(uuid4()))
+    return board.spare("lease-keeper", partial(LeaseKeeper, leases=duties, store=store))
 
 
 def optional_loops(
@@ -59,23 +56,23 @@ def optional_loops(
 
 
 def _sweeper(retention: RetentionStore, tally: SweepTally, board: Board) -> Loop:
-    vitals = board.enrol("retention-sweeper", spare=True)
-    return lambda: RetentionSweeper(retention=retention, now=now, tally=tally, vitals=vitals), vitals
+    return board.spare(
+        "retention-sweeper", partial(RetentionSweeper, retention=retention, now=now, tally=tally)
+    )
 
 
 def _heartbeat(census: CensusStore, host: HeartbeatHost, board: Board, duties: Leases) -> Loop:
-    vitals = board.enrol("heartbeat", spare=True)
     build = Build(release(), platform.system().lower(), platform.machine().lower())
-    return (
-        lambda: Heartbeat(
+    return board.spare(
+        "heartbeat",
+        partial(
+            Heartbeat,
             census=census,
             compose=lambda counted, moment: message(counted, build, moment),
             deliver=host.deliver,
             now=now,
             leads=lambda: duties.held(HEARTBEAT),
-            vitals=vitals,
         ),
-        vitals,
     )
 
 

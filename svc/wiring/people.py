@@ -12,7 +12,7 @@ from typing import cast
 import trio
 
 from actors.keys import HASHERS, Keys
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.application.addresses import integration_networks, landing, origin_of, sso_redirect_uri
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import default_terms
@@ -129,13 +129,10 @@ def sign_ins(means: Context) -> Mapping[str, int]:
     }
 
 
-def invitation_loop(means: Context, board: Board) -> tuple[Callable[[], Actor], Vitals]:
+def invitation_loop(means: Context, board: Board) -> Loop:
     """What mails the links of invitations, and its vitals on the board."""
-    mail, vitals = (
-        cast(SmtpInvitationMail, means.invitation_mail),
-        board.enrol("invitation-mailer", spare=True),
-    )
-    return lambda: mail.mailer(vitals), vitals
+    mail = cast(SmtpInvitationMail, means.invitation_mail)
+    return board.spare("invitation-mailer", mail.mailer)
 
 
 def _link_mails(means: Context) -> Mapping[str, int]:

@@ -7,14 +7,15 @@ say. `svc.wiring.service` hands each room the pool of its kind.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 import attrs
 
 from actors.rounds import Repeating
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.store.postgres.database import Address, Database
 from svc.store.postgres.replica import ReplicaFirst
 
@@ -119,12 +120,11 @@ class Pools:
         return sum(pool.outages for pool in (self.admission, self.questions, self.ingest, self.upkeep))
 
 
-def replica_loops(replica: ReplicaFirst | None, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
+def replica_loops(replica: ReplicaFirst | None, board: Board) -> list[Loop]:
     """The actor that looks how far the replica is behind, if there is one."""
     if replica is None:
         return []
-    vitals = board.enrol("read-replica", spare=True)
-    return [(lambda: Repeating(replica.look, vitals), vitals)]
+    return [board.spare("read-replica", partial(Repeating, replica.look))]
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from actors.notifications import NotificationListener
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.application.shared_prices import SharedPrices
 from svc.domain.pricing.rates import OwnPrices
 from svc.store.postgres.database import Database
@@ -19,10 +19,7 @@ def shared_prices(database: Database, adopt: Callable[[OwnPrices], None]) -> Sha
     return SharedPrices(OwnPricesStore(database), adopt)
 
 
-def price_loop(prices: SharedPrices, board: Board) -> tuple[Callable[[], Actor], Vitals]:
+def price_loop(prices: SharedPrices, board: Board) -> Loop:
     """The actor that hears of what other copies have read, and its vitals on the board."""
-    vitals, subscribe = (
-        board.enrol("price-news", spare=True),
-        partial(notices, prices.store.database, CHANNEL),
-    )
-    return lambda: NotificationListener(notices=subscribe, check=prices.check, vitals=vitals), vitals
+    subscribe = partial(notices, prices.store.database, CHANNEL)
+    return board.spare("price-news", partial(NotificationListener, notices=subscribe, check=prices.check))

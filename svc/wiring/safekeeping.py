@@ -5,7 +5,6 @@ Each is there only when its setting is; how a backup is run is in `svc.applicati
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ import trio
 from actors.backups import BackupTally, NightlyBackup
 from actors.disk_budget import BudgetRules, DiskBudget, DiskTally
 from actors.leases import Leases
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from svc.application.nightly_backup import back_up
 from svc.backup.folder import BackupFolder
 from svc.config.table import Settings
@@ -25,8 +24,6 @@ from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.retention.disk_use import PostgresDiskStore
 from svc.wiring.keeping import DISK
-
-Loop = tuple[Callable[[], Actor], Vitals]
 
 
 @attrs.define
@@ -72,7 +69,6 @@ def safekeeping_loops(
 
 def _nightly(settings: Settings, board: Board, tally: BackupTally) -> Loop:
     assert settings.backup_dir is not None
-    vitals = board.enrol("nightly-backup", spare=True)
     folder = settings.backup_dir
 
     async def newest() -> datetime | None:
@@ -80,16 +76,13 @@ def _nightly(settings: Settings, board: Board, tally: BackupTally) -> Loop:
         return None if manifest is None else manifest.taken_at
 
     make = partial(back_up, folder, settings.backup_keep, physical=settings.backup_physical)
-    return (
-        lambda: NightlyBackup(
-            at=settings.backup_at, newest=newest, make=make, now=now, tally=tally, vitals=vitals
-        ),
-        vitals,
+    return board.spare(
+        "nightly-backup",
+        partial(NightlyBackup, at=settings.backup_at, newest=newest, make=make, now=now, tally=tally),
     )
 
 
 def _budget(settings: Settings, database: Database, board: Board, tally: DiskTally, duties: Leases) -> Loop:
-    vitals = board.enrol("disk-budget", spare=True)
     budget, term = settings.disk_budget_bytes, settings.trace_ttl_days
 
     def growth(use: Any, today: date) -> tuple[int, date | None]:
@@ -102,15 +95,15 @@ def _budget(settings: Settings, database: Database, board: Board, tally: DiskTal
         forecast=growth,
     )
     store = PostgresDiskStore(database, settings.data_dir / "spool")
-    return (
-        lambda: DiskBudget(
+    return board.spare(
+        "disk-budget",
+        partial(
+            DiskBudget,
             budget_bytes=budget,
             store=store,
             rules=rules,
             now=now,
             leads=lambda: duties.held(DISK),
             tally=tally,
-            vitals=vitals,
         ),
-        vitals,
     )

@@ -24,7 +24,7 @@ from actors.partitions import Partitioner
 from actors.ports import BatchSink, Hours
 from actors.purger import Purger
 from actors.roller import ROUND_TRACES, RollerTally, TraceRoller
-from actors.supervision import Board, Vitals
+from actors.supervision import Board, Loop, Vitals
 from actors.sweeper import SweepTally
 from protocol.decoding import Prices
 from protocol.storage import Batch
@@ -72,7 +72,7 @@ from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from svc.web.shell.process_view import OwnerLink
 from svc.web.shell.site import Site
-from svc.wiring.agents import Loop, agent_loops, launcher_state, run_requests
+from svc.wiring.agents import agent_loops, launcher_state, run_requests
 from svc.wiring.alerts import alert_loops, own_checks
 from svc.wiring.attempts import shared_attempts
 from svc.wiring.compiled import compiled_loops
@@ -278,40 +278,38 @@ class Service:
         return await self.pools.upkeep.run(server_clock, transaction=False)
 
     def _builder(self, hours: Hours, name: str, round_s: float) -> Loop:
-        vitals = self.board.enrol(name, spare=True)
-        return lambda: HourBuilder(hours=hours, now=self._server_time, vitals=vitals, round_s=round_s), vitals
+        return self.board.spare(
+            name, partial(HourBuilder, hours=hours, now=self._server_time, round_s=round_s)
+        )
 
     def _roller(self, name: str, store: PostgresTraceStore, traces: int) -> Loop:
-        now, tally, vitals = self._server_time, self.roller_tally, self.board.enrol(name, spare=True)
-        return lambda: TraceRoller(store=store, now=now, tally=tally, vitals=vitals, traces=traces), vitals
+        now, tally = self._server_time, self.roller_tally
+        return self.board.spare(name, partial(TraceRoller, store=store, now=now, tally=tally, traces=traces))
 
     def loops(self) -> list[Loop]:
         """The actors that run until they are cancelled, in the order of their start."""
-        cache, listener = self.board.enrol("key-cache"), self.board.enrol("key-news")
-        partitioner = self.board.enrol("partitioner", spare=True)
-        exporters, purger = (self.board.enrol(name, spare=True) for name in ("exporter-writer", "purger"))
+        purge = PostgresPurgeStore(self.pools.upkeep)
         loops: list[Loop] = [
-            (
-                lambda: KeyCache(
+            self.board.needed(
+                "key-cache",
+                partial(
+                    KeyCache,
                     verdicts=self.verdicts,
                     mailbox=self.questions,
                     store=self.key_store,
                     matches=matches,
                     now=now,
-                    vitals=cache,
                     hashers=self.hashers,
                 ),
-                cache,
             ),
-            (
-                lambda: RevocationListener(verdicts=self.verdicts, store=self.key_store, vitals=listener),
-                listener,
+            self.board.needed(
+                "key-news", partial(RevocationListener, verdicts=self.verdicts, store=self.key_store)
             ),
             self._builder(CubeStore(self.pools.upkeep), "cube-builder", CUBES_ROUND_S),
-            (lambda: ExporterWriter(write=self._write_exporters, vitals=exporters), exporters),
+            self.board.spare("exporter-writer", partial(ExporterWriter, write=self._write_exporters)),
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
-            (lambda: Purger(store=PostgresPurgeStore(self.pools.upkeep), now=now, vitals=purger), purger),
-            (lambda: Partitioner(calendar=self.days, now=now, vitals=partitioner), partitioner),
+            self.board.spare("purger", partial(Purger, store=purge, now=now)),
+            self.board.spare("partitioner", partial(Partitioner, calendar=self.days, now=now)),
             self._roller("trace-roller", PostgresTraceStore(self.pools.upkeep), ROUND_TRACES),
             # One at a time: each is a transaction of its own.
             self._roller("large-trace-roller", PostgresTraceStore(self.pools.upkeep, large=True), 1),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop
 from actors.tee import Tee, TeeForwarder, TeeTally
 from protocol.storage import Batch
 from svc.config.table import Settings
@@ -47,13 +47,12 @@ class Teeing:
         host = urlsplit(self.endpoint.url).hostname
         return {"tee": {"status": "UP", "details": {"host": host, **attrs.asdict(self.tee.tally)}}}
 
-    def loops(self, board: Board) -> list[tuple[Callable[[], Actor], Vitals]]:
+    def loops(self, board: Board) -> list[Loop]:
         """How to build who forwards, and its vitals on the board."""
         endpoint = self.endpoint
         if endpoint is None:
             return []
-        vitals = board.enrol("tee", spare=True)
-        return [(lambda: TeeForwarder(tee=self.tee, send=endpoint.send, vitals=vitals), vitals)]
+        return [board.spare("tee", partial(TeeForwarder, tee=self.tee, send=endpoint.send))]
 
     async def flushed(self, left_s: float) -> None:
         """Let what waits arrive at a stop, for a little of the time that is left."""

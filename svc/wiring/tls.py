@@ -7,7 +7,6 @@ plugs it into the listeners, health and metrics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from actors.certificates import AcmeCertificate, KeptCertificate, Nudge, OwnCert
 from actors.leases import Leases
 from actors.notifications import NotificationListener
 from actors.ports import CertificateStore
-from actors.supervision import Actor, Board, Vitals
+from actors.supervision import Board, Loop, Vitals
 from protocol.certificates import CertificateFacts, Pair, TlsState, other_names
 from protocol.release import release
 from svc.config.table import Settings
@@ -32,8 +31,6 @@ from svc.store.replicas.certificates import PostgresCertificateStore
 from svc.wiring.keeping import CERTIFICATES
 
 log = logging.getLogger(__name__)
-
-Loop = tuple[Callable[[], Actor], Vitals]
 
 #: What the sealed row of a certificate is for.
 PURPOSE: Final = "certificate"
@@ -68,12 +65,11 @@ class Tls:
 
     def loops(self, board: Board, database: Database, duties: Leases) -> list[Loop]:
         """The actors that keep it."""
-        vitals = board.enrol("certificates", spare=True)
         if self.settings.tls_mode == "owncert":
-            return [(partial(self._own, vitals), vitals)]
+            return [board.spare("certificates", self._own)]
         if self.settings.embedded:
             self._store = TlsFiles(self.settings.data_dir / "tls", self.state.domain)
-            return [(partial(self._acme, self._kept(self._store), duties, vitals), vitals)]
+            return [board.spare("certificates", partial(self._acme, self._kept(self._store), duties))]
         sealer = Sealer.of(self.settings)
         shared = PostgresCertificateStore(
             database,
@@ -82,14 +78,12 @@ class Tls:
             unseal=lambda sealed: sealer.open(sealed, PURPOSE),
         )
         self._store = shared
-        certificate, listener = self._kept(shared), board.enrol("certificate-listener", spare=True)
+        certificate = self._kept(shared)
         return [
-            (partial(self._acme, certificate, duties, vitals), vitals),
-            (
-                lambda: NotificationListener(
-                    notices=shared.notices, check=certificate.refresh, vitals=listener
-                ),
-                listener,
+            board.spare("certificates", partial(self._acme, certificate, duties)),
+            board.spare(
+                "certificate-listener",
+                partial(NotificationListener, notices=shared.notices, check=certificate.refresh),
             ),
         ]
 
