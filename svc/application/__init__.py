@@ -1,6 +1,7 @@
 """What the service does for people and agents where one request is not all of it: rule, refusal, record.
 
 - `run_requests`: what a run of an agent is asked, its key, and what its answer counts for;
+- `runner_presence`: whether anybody has started a runner;
 - `own_checks`, `alert_dispatcher`: what alerts see of this process, and how they are sent;
 - `invitation_mail`: the mails with links of invitations;
 - `history_import`: moving in from another product;

@@ -30,6 +30,7 @@ from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import ingest_limits
+from svc.application.runner_presence import NamedRunnerPresence
 from svc.config.table import Settings
 from svc.domain.exporters.counters import Observations
 from svc.domain.intake.batches import decoder, split
@@ -84,7 +85,6 @@ from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.pools import Pools, replica_loops
 from svc.wiring.prices import price_loop, shared_prices
-from svc.wiring.runner_presence import NamedRunnerPresence
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, quota_sizes, sizes_for
 from svc.wiring.tee import Teeing

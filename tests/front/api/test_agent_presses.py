@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from svc.application.runner_presence import NamedRunnerPresence
 from svc.outside.runner import RunnerClient
 from svc.store.postgres.database import Database
-from svc.wiring.runner_presence import NamedRunnerPresence
 from tests.front.api.test_accounts import fetch
 from tests.front.people import PROJECT, replica
 from tests.runner.running import runner
