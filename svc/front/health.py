@@ -46,6 +46,19 @@ class Ledger:
     waiting: int
     dead_lettered: int
 
+    @classmethod
+    def of(cls, spool: SpoolState, rejected: int, tally: Tally) -> Ledger:
+        """By the counters of the spool and of the drainers, and how many spans the doors refused."""
+        return cls(
+            received=spool.accepted_spans + rejected,
+            recovered=spool.recovered_spans,
+            rejected=rejected,
+            stored=tally.stored,
+            duplicates=tally.duplicates,
+            waiting=spool.waiting_spans,
+            dead_lettered=tally.dead_lettered,
+        )
+
     @property
     def balance(self) -> int:
         """What came in and is not accounted for. Not zero only while a group is between two counters."""

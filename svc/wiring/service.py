@@ -6,7 +6,6 @@ another room is handed to it here.
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
@@ -62,7 +61,6 @@ from svc.store.accounts.keys import PostgresKeyStore, matches
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.clock import server_clock
-from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.reads.questions.query import QueryStore
 from svc.store.retention.purge import PostgresPurgeStore
@@ -118,6 +116,7 @@ class Service:
         self.verdicts = Verdicts()
         send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
         self.keys = Keys(self.verdicts, send)
+        self.server_time = partial(pools.upkeep.run, server_clock, transaction=False)
         self.days = DayPartitions(pools.upkeep, settings.trace_ttl_days)
         self.hashers = trio.CapacityLimiter(HASHERS)
         self.key_store = PostgresKeyStore(pools.admission, self.hashers)
@@ -209,7 +208,7 @@ class Service:
             drainers=self.drainer_vitals,
             spool_vitals=self.spooling.vitals,
             board=self.board,
-            pulse=Pulse(self._ping, self.pools.admission.knock, self.pools.answered_s),
+            pulse=Pulse(self.pools.admission.ping, self.pools.admission.knock, self.pools.answered_s),
             pools=self.pools.state,
             embedded=None if embedded is None else embedded.snapshot,
             max_lag_ms=self.settings.spool_max_lag_ms,
@@ -255,35 +254,15 @@ class Service:
 
     def ledger(self) -> Ledger:
         """Where every span of this process went."""
-        spool = self.spool.state()
-        rejected = self.intake.tally.rejected_spans
-        return Ledger(
-            received=spool.accepted_spans + rejected,
-            recovered=spool.recovered_spans,
-            rejected=rejected,
-            stored=self.tally.stored,
-            duplicates=self.tally.duplicates,
-            waiting=spool.waiting_spans,
-            dead_lettered=self.tally.dead_lettered,
-        )
-
-    async def _ping(self) -> None:
-        async def work(connection: Connection) -> None:
-            # The cheapest question.
-            await connection.fetchval("select 1")
-
-        await self.pools.admission.run(work, transaction=False)
-
-    async def _server_time(self) -> datetime:
-        return await self.pools.upkeep.run(server_clock, transaction=False)
+        return Ledger.of(self.spool.state(), self.intake.tally.rejected_spans, self.tally)
 
     def _builder(self, hours: Hours, name: str, round_s: float) -> Loop:
         return self.board.spare(
-            name, partial(HourBuilder, hours=hours, now=self._server_time, round_s=round_s)
+            name, partial(HourBuilder, hours=hours, now=self.server_time, round_s=round_s)
         )
 
     def _roller(self, name: str, store: PostgresTraceStore, traces: int) -> Loop:
-        now, tally = self._server_time, self.roller_tally
+        now, tally = self.server_time, self.roller_tally
         return self.board.spare(name, partial(TraceRoller, store=store, now=now, tally=tally, traces=traces))
 
     def loops(self) -> list[Loop]:

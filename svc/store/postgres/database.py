@@ -185,6 +185,15 @@ class Database:
 
         return await self.run(work, transaction=False, timeout_s=timeout_s)
 
+    async def ping(self) -> None:
+        """Ask over a connection there is, to see that the server answers. Raises `Outage`."""
+
+        async def work(connection: Connection) -> None:
+            # The cheapest question.
+            await connection.fetchval("select 1")
+
+        await self.run(work, transaction=False)
+
     async def knock(self) -> None:
         """Begin a session beside the pool and end it, to see that the server answers. Raises `Outage`."""
 
