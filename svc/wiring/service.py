@@ -12,6 +12,7 @@ from typing import Any, cast
 import trio
 
 from actors.alerts import AlertTally
+from actors.compiled import CompiledModules, awaited
 from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.detecting import Detecting
 from actors.drainer import Drainer, Tally
@@ -23,6 +24,7 @@ from actors.partitions import Partitioner
 from actors.ports import BatchSink, Hours
 from actors.purger import Purger
 from actors.roller import ROUND_TRACES, RollerTally, TraceRoller
+from actors.rounds import Repeating
 from actors.supervision import Board, Loop, Vitals
 from actors.sweeper import SweepTally
 from protocol.decoding import Prices
@@ -74,7 +76,6 @@ from svc.web.shell.site import Site
 from svc.wiring.agents import agent_loops, launcher_state, run_requests
 from svc.wiring.alerts import alert_loops, own_checks
 from svc.wiring.attempts import shared_attempts
-from svc.wiring.compiled import compiled_loops
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.mcp import mcp_endpoint
@@ -334,7 +335,10 @@ class Service:
         loops: list[Loop] = [
             (partial(DecoderProcess, lane=lane, launch=launch), lane.vitals) for lane in self.decoders
         ]
-        return loops + (compiled_loops(self.sink, self.board) if isinstance(self.sink, Decoders) else [])
+        if isinstance(self.sink, Decoders) and awaited():
+            look = CompiledModules(self.sink).look
+            loops.append(self.board.spare("compiled-modules", partial(Repeating, look)))
+        return loops
 
     def _replicas(self) -> list[Loop]:
         """What replicas on one served database tell one another, and the server that is read beside it."""

@@ -1,20 +1,17 @@
 """Compiled modules that are built beside a running service, taken up by fresh decoder processes.
 
-Called by `svc.wiring.service`. Never builds anything, and never renews a process twice.
+Kept by `svc.wiring.service`. Never builds anything, and never renews a process twice.
 """
 
 from __future__ import annotations
 
 import logging
-from functools import partial
 from math import inf
 from typing import Final
 
 import trio
 
 from actors.decoders import Decoders
-from actors.rounds import Repeating
-from actors.supervision import Board, Loop
 from protocol.compiled import state, wanted
 
 log = logging.getLogger(__name__)
@@ -25,11 +22,9 @@ LOOK_EVERY_S: Final = 5.0
 LOOKS: Final = 360
 
 
-def compiled_loops(decoders: Decoders, board: Board) -> list[Loop]:
-    """The one that waits for compiled modules, where this service runs without."""
-    if not wanted() or state()[0]:
-        return []
-    return [board.spare("compiled-modules", partial(Repeating, CompiledModules(decoders).look))]
+def awaited() -> bool:
+    """Whether this process would take compiled modules and has none."""
+    return wanted() and not state()[0]
 
 
 class CompiledModules:

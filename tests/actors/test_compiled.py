@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from actors import compiled
+from actors.compiled import LOOK_EVERY_S, LOOKS, CompiledModules, awaited
 from actors.decoders import Decoders
-from actors.supervision import Board
-from svc.wiring import compiled
-from svc.wiring.compiled import LOOK_EVERY_S, LOOKS, CompiledModules, compiled_loops
 
 
 class Counting(Decoders):
@@ -54,11 +53,12 @@ async def test_nobody_looks_for_ever(decoders: Counting, monkeypatch: pytest.Mon
 
 
 def test_a_service_that_runs_compiled_or_shall_not_looks_for_nothing(
-    decoders: Counting, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("SVC_COMPILED_MODULES", raising=False)
     at_first(monkeypatch, True)
-    assert compiled_loops(decoders, Board()) == []
+    assert not awaited()
     at_first(monkeypatch, False)
-    assert len(compiled_loops(decoders, Board())) == 1
+    assert awaited()
     monkeypatch.setenv("SVC_COMPILED_MODULES", "false")
-    assert compiled_loops(decoders, Board()) == []
+    assert not awaited()
