@@ -42,10 +42,10 @@ from svc.store.accounts.audit import SYSTEM
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
+from svc.store.postgres.pools import open_pools
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.wiring.open_store import Store, open_store, replica_address
 from svc.wiring.people import sign_up_warnings
-from svc.wiring.pools import open_pools
 from svc.wiring.service import Service
 from svc.wiring.spools import check_spool_folder, sizes_for, warn_of_fewer_decoders
 from svc.wiring.tls import Tls, open_tls

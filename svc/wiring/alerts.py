@@ -35,8 +35,8 @@ from svc.store.alerts.gathering import GatheringStore
 from svc.store.alerts.standing import PostgresStandingStore
 from svc.store.alerts.watching import WatchStore
 from svc.store.postgres.database import Database
+from svc.store.postgres.pools import Pools
 from svc.store.reads.alerts.alert_checks import StoredChecks
-from svc.wiring.pools import Pools
 from svc.wiring.safekeeping import Safekeeping
 from svc.wiring.tls import Tls
 

@@ -15,7 +15,7 @@ from svc.config.table import Settings
 from svc.detecting.process import detecting_process
 from svc.secrets.sealing import marking_key
 from svc.store.postgres.database import Address
-from svc.wiring.pools import DETECTING_CONNECTIONS
+from svc.store.postgres.pools import DETECTING_CONNECTIONS
 
 #: With more spans than this accepted and not stored, ingest needs the machine.
 BUSY_SPANS: Final = 2_000

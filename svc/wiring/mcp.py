@@ -11,8 +11,8 @@ from svc.front.auth.calls import Context
 from svc.front.mcp.endpoint import Mcp
 from svc.front.mcp.reads import Reads
 from svc.runtime.clock import now
+from svc.store.postgres.pools import Pools
 from svc.store.reads.questions.query import QueryStore
-from svc.wiring.pools import Pools
 from svc.wiring.runner import surrounding
 
 

@@ -23,7 +23,7 @@ from svc.store.postgres.database import AWAY, Address, Database, parse_url
 from svc.store.postgres.embedded.cluster import SystemAccount, claim_folder, open_home
 from svc.store.postgres.embedded.server import EmbeddedServer, open_embedded
 from svc.store.postgres.migrate import migrate
-from svc.wiring.pools import COMMAND_CONNECTIONS
+from svc.store.postgres.pools import COMMAND_CONNECTIONS
 
 log = logging.getLogger(__name__)
 

@@ -64,6 +64,7 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.partitions import DayPartitions
+from svc.store.postgres.pools import Pools
 from svc.store.reads.questions.query import QueryStore
 from svc.store.retention.purge import PostgresPurgeStore
 from svc.store.spans.call_sites import CallSites
@@ -82,7 +83,6 @@ from svc.wiring.mcp import mcp_endpoint
 from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
-from svc.wiring.pools import Pools, replica_loops
 from svc.wiring.prices import price_loop, shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import Spooling, drainers, quota_sizes, sizes_for
@@ -347,7 +347,9 @@ class Service:
         window_s = self.settings.auth_tries_window_s
         attempts = shared_attempts(self.means.attempts, self.pools.admission, window_s)
         loops = [price_loop(self.shared_prices, self.board), *attempts.loops(self.board)]
-        return loops + replica_loops(self.pools.replica, self.board)
+        if self.pools.replica is not None:
+            loops.append(self.board.spare("read-replica", partial(Repeating, self.pools.replica.look)))
+        return loops
 
     def bound_to(self, port: int) -> None:
         """The front listens there."""

@@ -34,8 +34,8 @@ from svc.outside.kafka.letters import collect
 from svc.outside.kafka.rewinding import rewind
 from svc.outside.kafka.security import Security
 from svc.runtime.clock import now as clock
+from svc.store.postgres.pools import PoolSizes, pool_sizes
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.wiring.pools import PoolSizes, pool_sizes
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from protocol.storage import Outage
 from svc.front.health import PULSE_S, Pulse
 from svc.store.postgres.connections import REST_TIMEOUT_S
 from svc.store.postgres.database import Connection, Database
-from svc.wiring.pools import (
+from svc.store.postgres.pools import (
     EMBEDDED_CONNECTIONS,
     SERVED_CONNECTIONS,
     PoolSizes,

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Final
 
 import attrs
 
-from actors.rounds import Repeating
-from actors.supervision import Board, Loop
 from svc.store.postgres.database import Address, Database
 from svc.store.postgres.replica import ReplicaFirst
 
@@ -118,13 +115,6 @@ class Pools:
     def outages(self) -> int:
         """How often the database was away for any of them."""
         return sum(pool.outages for pool in (self.admission, self.questions, self.ingest, self.upkeep))
-
-
-def replica_loops(replica: ReplicaFirst | None, board: Board) -> list[Loop]:
-    """The actor that looks how far the replica is behind, if there is one."""
-    if replica is None:
-        return []
-    return [board.spare("read-replica", partial(Repeating, replica.look))]
 
 
 @asynccontextmanager
