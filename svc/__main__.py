@@ -69,7 +69,7 @@ def _set_up(command: Command, settings: Settings) -> None:
 
 def _with_own_secrets(settings: Settings) -> Settings:
     from svc.secrets.own import with_own_secrets
-    from svc.wiring.open_store import claim_private_folder
+    from svc.store.postgres.embedded.cluster import claim_private_folder
 
     return with_own_secrets(settings, os.environ, claim=claim_private_folder)
 

@@ -28,6 +28,7 @@ from hypercorn.trio import serve as serve_http
 from actors.supervision import keep
 from protocol.storage import Outage
 from svc.application.nightly_backup import check_budget
+from svc.application.open_store import Store, open_store, replica_address
 from svc.config.table import Settings
 from svc.domain.pricing.prices import PriceBook
 from svc.front.server.connection import contain_connections
@@ -44,7 +45,6 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.postgres.pools import open_pools
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.wiring.open_store import Store, open_store, replica_address
 from svc.wiring.people import sign_up_warnings
 from svc.wiring.service import Service
 from svc.wiring.spools import check_spool_folder, sizes_for, warn_of_fewer_decoders

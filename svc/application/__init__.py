@@ -8,6 +8,7 @@
 - `upgrade_rehearsal`: what an upgrade of the schema will do, tried on a scratch server;
 - `nightly_backup`: a backup as a process of its own, and what a disk budget must be at least;
 - `shared_prices`: the operator's prices, in force in every copy;
+- `open_store`: the database, embedded or served, open and of this release's schema;
 - `addresses`: where things are by the settings, and which networks are near;
 - `bounds`: what an install takes in and keeps.
 

@@ -14,6 +14,7 @@ from protocol.agents import RUN_KINDS, NotPressed, RunKind, RunState
 from protocol.detection import Author
 from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_CASE, NO_SUCH_FINDING, NO_SUCH_RUN
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import lists_bare, minute, offer_json, print_columns, print_json, printable
 from svc.config.table import Settings
@@ -23,7 +24,6 @@ from svc.store.agents.reads import RunReads
 from svc.store.agents.runs import PostgresRunStore
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.postgres.database import Database
-from svc.wiring.open_store import open_store
 
 _OPERATOR: Final = Author("person", OPERATOR)
 _REFUSED: Final = {"CLOSED": "it is already closed", "OVERRULED": "somebody has already decided about it"}

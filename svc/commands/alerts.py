@@ -32,6 +32,7 @@ from protocol.operator import OperatorError
 from protocol.refusals import Refused
 from protocol.rest.query import timestamp
 from svc.application.alert_dispatcher import AlertDispatcher
+from svc.application.open_store import open_store
 from svc.commands.alerts_shown import (
     print_channels,
     print_deliveries,
@@ -61,7 +62,6 @@ from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alerts.alert_backtest import AlertBacktest
 from svc.store.reads.alerts.alert_figures import check_question
-from svc.wiring.open_store import open_store
 
 _UNCHANGED: Final = {
     "taken": "the name is already taken",

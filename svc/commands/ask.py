@@ -26,6 +26,7 @@ from protocol.rest.query import (
     instant,
     page_size,
 )
+from svc.application.open_store import open_store
 from svc.commands.asked import PRINTED, Answer
 from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
 from svc.commands.terminal import offer_json, print_json, printable
@@ -42,7 +43,6 @@ from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces.traces import TraceRank, TraceReads
 from svc.store.reads.usage.compare import CompareStore, Side, side_of
-from svc.wiring.open_store import open_store
 
 _SPAN_OF_TIME: Final = re.compile(r"(\d{1,5})(m|h|d|w)")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.backup import BackupRefused, Manifest
+from svc.application.open_store import open_store
 from svc.backup.folder import BackupFolder, read_manifest
 from svc.backup.physical import take_physical
 from svc.backup.restoring import check_files
@@ -24,7 +25,6 @@ from svc.config.table import Settings
 from svc.domain.quantities import count, duration, size
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import AWAY
-from svc.wiring.open_store import open_store
 
 VERBS: Final = ("verify", "list", "prune")
 #: Ingest and questions come first.

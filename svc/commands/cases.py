@@ -14,6 +14,7 @@ from protocol.detection import Author, CaseRefusal
 from protocol.operator import OperatorError
 from protocol.refusals import CASE_REFUSALS, NO_SUCH_CASE
 from protocol.rest.query import timestamp
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import (
     lists_bare,
@@ -30,7 +31,6 @@ from svc.store.accounts.audit import OPERATOR
 from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.postgres.database import Database
-from svc.wiring.open_store import open_store
 
 #: The author of what the command line does.
 _OPERATOR: Final = Author("person", OPERATOR)

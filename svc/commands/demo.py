@@ -27,6 +27,7 @@ import trio
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
 from protocol.storage import Outage
+from svc.application.open_store import open_store
 from svc.commands import demo_reports, demo_sample, demo_shop
 from svc.commands.demo_recorder import StoryTrace, request_of
 from svc.commands.demo_removal import remove_demo
@@ -39,7 +40,6 @@ from svc.domain.exporters.counters import DEMO_SCOPE
 from svc.domain.quantities import duration
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import PostgresKeyStore
-from svc.wiring.open_store import open_store
 
 #: The services that spans of the demo come from.
 SERVICES: Final = (*demo_sample.SERVICES, demo_shop.SERVICE, demo_reports.SERVICE)

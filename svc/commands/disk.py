@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from svc.application.open_store import open_store
 from svc.commands.terminal import offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import percent, size
 from svc.domain.retention.disk_budget import DiskUse, Forecast, drop_steps, forecast, level_of
 from svc.runtime.clock import now
 from svc.store.retention.disk_use import PostgresDiskStore
-from svc.wiring.open_store import open_store
 
 
 def add(parser: argparse.ArgumentParser) -> None:

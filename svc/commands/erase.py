@@ -18,6 +18,7 @@ import trio
 
 from protocol.operator import OperatorError
 from protocol.storage import Erasable, Outage
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
@@ -28,7 +29,6 @@ from svc.store.postgres.database import Database
 from svc.store.retention.erasing import Erasing
 from svc.store.retention.erasures import Erasure, ErasureStore
 from svc.wiring.erasing import writing_down
-from svc.wiring.open_store import open_store
 
 #: How often a run on a terminal says how far it is, the pause after a step, and how an outage is waited out.
 _REPORT_EVERY_S: Final = 2.0

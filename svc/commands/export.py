@@ -24,6 +24,7 @@ from protocol.operator import OperatorError
 from protocol.otlp.json_writing import otlp_json
 from protocol.refusals import Refused
 from protocol.rest.query import jsonable
+from svc.application.open_store import open_store
 from svc.commands.parquet import parquet_rows
 from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
 from svc.commands.terminal import Teller
@@ -37,7 +38,6 @@ from svc.store.reads.payload_scan import Wanted, scan_note
 from svc.store.reads.payloads import said_in
 from svc.store.reads.questions.questions import checked_filters
 from svc.store.reads.questions.spans_by_payload import Filters, parted
-from svc.wiring.open_store import open_store
 
 FORMS: Final = ("jsonl", "otlp-json", "otlp-proto", "parquet")
 _BEGINNING: Final = "1970-01-01T00:00:00Z"

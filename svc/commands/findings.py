@@ -8,6 +8,7 @@ from uuid import UUID
 
 from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_FINDING
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import (
     lists_bare,
@@ -22,7 +23,6 @@ from svc.config.table import Settings
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.postgres.database import Database
-from svc.wiring.open_store import open_store
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
 from svc.domain.first_look.text import as_json, as_lines
 from svc.runtime.clock import now
 from svc.store.reads.first_look import FirstLookReads
-from svc.wiring.open_store import open_store
 
 
 def add(parser: argparse.ArgumentParser) -> None:

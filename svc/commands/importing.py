@@ -25,6 +25,7 @@ from protocol.importing import StoredSums
 from protocol.operator import OperatorError
 from protocol.rest.query import timestamp
 from svc.application.history_import import PRODUCTS, ImportOrder, mover, source_of
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import Teller, offer_json, print_json
 from svc.config.table import Settings
@@ -33,7 +34,7 @@ from svc.importers.moving import HistoryMove, window_of
 from svc.importers.source import Source
 from svc.runtime.clock import now
 from svc.store.accounts.projects import Project
-from svc.wiring.open_store import claim_private_folder, open_store
+from svc.store.postgres.embedded.cluster import claim_private_folder
 
 _HELP: Final = """\
 Imports a history while the service is running. Spans keep their times.

@@ -12,13 +12,13 @@ from protocol.operator import OperatorError
 from protocol.refusals import BLANK_NAME, KEY_NOT_FOUND, ROTATE_REVOKED, UNKNOWN_SCOPE
 from protocol.rest.query import timestamp
 from protocol.tokens import SCOPES, Scope
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import AlreadyRevoked, Key, Minted, NoSuchKey, PostgresKeyStore
 from svc.store.accounts.projects import Project
-from svc.wiring.open_store import open_store
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from svc.application.addresses import alert_networks, integration_networks, runner_url
+from svc.application.open_store import served_address
 from svc.config.table import Settings
-from svc.wiring.open_store import served_address
 from svc.wiring.runner import surrounding
 
 

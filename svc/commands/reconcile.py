@@ -10,13 +10,13 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.rest.bills import BilledDay, BillReconciled
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import offer_json, print_columns, print_json, printable
 from svc.config.table import Settings
 from svc.domain.billing.exports import MOST_BYTES, read_bill
 from svc.domain.billing.rows import NoExport
 from svc.store.reads.usage.bills import BillReads, TooManyGroups
-from svc.wiring.open_store import open_store
 
 _HELP: Final = """\
 Compares what a provider billed with the cost of the traced calls, by day and model, and shows the call sites

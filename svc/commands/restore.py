@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 from protocol.backup import BackupRefused, Manifest
+from svc.application.open_store import open_store
 from svc.backup.erased import FILE, ErasedNotes
 from svc.backup.folder import BackupFolder
 from svc.backup.physical import restore_physical
@@ -26,7 +27,6 @@ from svc.store.backup.loading import without
 from svc.store.retention.erased_again import ErasedAgain
 from svc.store.retention.erasing import Erasing
 from svc.wiring.erasing import erased_notes
-from svc.wiring.open_store import open_store
 from svc.wiring.spools import set_back
 
 

@@ -17,11 +17,11 @@ import attrs
 from protocol.operator import OperatorError
 from protocol.storage import Freed
 from svc.application.bounds import default_terms
+from svc.application.open_store import open_store
 from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import counted, size
 from svc.store.retention.sweep import RetentionStore
-from svc.wiring.open_store import open_store
 
 OFF: Final = "SVC_RETENTION_ENABLED is false: nothing was deleted. Set it to true, or use --force once"
 OVERRIDDEN: Final = "SVC_RETENTION_ENABLED is false, overridden by --force: deleting what has expired"

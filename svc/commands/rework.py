@@ -18,6 +18,7 @@ import trio
 from protocol.otlp.reading import WireSpan
 from protocol.release import release
 from protocol.storage import Outage
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
@@ -33,7 +34,6 @@ from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.rework import Kind, ReworkStore
 from svc.store.spans.rework_progress import Progress
-from svc.wiring.open_store import open_store
 
 HELP: Final = (
     "Shows what would change, and with --apply changes it, a few hundred traces at a time, while "

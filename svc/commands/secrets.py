@@ -17,12 +17,12 @@ import attrs
 
 from protocol.operator import OperatorError
 from protocol.sealed import Lost
+from svc.application.open_store import open_store
 from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
 from svc.store.alerts.channels import AlertChannelStore
-from svc.wiring.open_store import open_store
 
 
 @attrs.frozen

@@ -31,6 +31,7 @@ import trio
 from protocol.operator import OperatorError
 from protocol.release import release
 from protocol.storage import Outage
+from svc.application.open_store import open_store
 from svc.commands.disk import disk_facts
 from svc.commands.doctor import examined
 from svc.commands.own_service import asking, own_url
@@ -42,7 +43,6 @@ from svc.store.backup.catalog import steps
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.plans import measured_plans
 from svc.store.retention.disk_use import PostgresDiskStore
-from svc.wiring.open_store import open_store
 
 _TIMEOUT_S: Final = 30.0
 _LOG_LINES: Final = 200

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from protocol.operator import OperatorError
 from protocol.refusals import Refused
 from protocol.rest.query import FilterValue
+from svc.application.open_store import Store
 from svc.store.accounts.projects import DEFAULT_ORG, DEFAULT_PROJECT, Project, ProjectStore
-from svc.wiring.open_store import Store
 
 
 def name_project(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,12 @@ from typing import Final
 
 from protocol.operator import OperatorError
 from protocol.taxonomy import BadTaxonomy, Taxonomy
+from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.taxonomy_file import taxonomy_of
 from svc.store.detection.taxonomy import TaxonomyStore
-from svc.wiring.open_store import open_store
 
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 

@@ -15,13 +15,13 @@ import attrs
 import trio
 
 from protocol.operator import OperatorError
+from svc.application.open_store import open_store
 from svc.application.upgrade_rehearsal import Rehearsal, rehearse_upgrade
 from svc.commands.terminal import Teller, offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import count, duration, percent, size
 from svc.domain.upgrade import StepRun
 from svc.store.postgres.embedded.majors import discard_older
-from svc.wiring.open_store import open_store
 
 #: A window is needed: nobody should start the new release without having read why.
 EXIT_WINDOW: Final = 1

@@ -11,11 +11,11 @@ import secrets
 from protocol.operator import OperatorError
 from protocol.rest.accounts import email_key
 from protocol.rest.query import timestamp
+from svc.application.open_store import open_store
 from svc.commands.terminal import offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.audit import OPERATOR
-from svc.wiring.open_store import open_store
 from svc.wiring.people import account_store
 
 

@@ -31,6 +31,7 @@ from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import ingest_limits
+from svc.application.open_store import Store
 from svc.application.runner_presence import NamedRunnerPresence
 from svc.config.table import Settings
 from svc.domain.exporters.counters import Observations
@@ -80,7 +81,6 @@ from svc.wiring.attempts import shared_attempts
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.mcp import mcp_endpoint
-from svc.wiring.open_store import Store
 from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.prices import price_loop, shared_prices

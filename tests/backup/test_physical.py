@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from protocol.backup import BackupDamaged, Manifest, SchemaStep
+from svc.application.open_store import Store, open_store
 from svc.backup import physical
 from svc.backup.folder import BackupFolder
 from svc.backup.physical import restore_physical, take_physical, unfit_here
@@ -23,7 +24,6 @@ from svc.store.postgres.database import AWAY
 from svc.store.postgres.embedded.cluster import EmbeddedServerError
 from svc.store.postgres.embedded.physical import emptied_home, lay_cluster
 from svc.store.postgres.embedded.server import open_embedded
-from svc.wiring.open_store import Store, open_store
 from tests.backup.test_backup import settings_of
 from tests.store.retention.test_retention import tool
 from tests.store.spans.test_writing import NOW, fetch, rows, store_of

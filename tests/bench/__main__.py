@@ -30,13 +30,13 @@ import trio
 
 from protocol.otlp.reading import read_protobuf, walk
 from protocol.storage import Batch
+from svc.application.open_store import open_store
 from svc.domain.intake.batches import StoredSpan, decoder
 from svc.domain.intake.mapping import map_span
 from svc.domain.pricing.prices import PriceBook
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.payloads import frame_up
 from svc.store.spans.writing import _copy, _Kept
-from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import SPANS_PER_TRACE, Result, fresh, generate, make_template, send_each
 from tests.kafka.broker import JARS, started

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection
-from svc.wiring.open_store import open_store
 from tests.bench.history import history
 from tests.bench.load import fresh, make_template
 from tests.service import TRACE_SVC, Service

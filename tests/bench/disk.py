@@ -21,10 +21,10 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.payloads import read_payloads
-from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import text
 from tests.service import Service, measured

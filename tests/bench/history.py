@@ -22,6 +22,7 @@ import trio
 
 from protocol.detection import RULE, Cause, Detection, Ref, Triage
 from protocol.taxonomy import read_taxonomy
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import PostgresKeyStore
@@ -33,7 +34,6 @@ from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
-from svc.wiring.open_store import open_store
 from tests import wire
 from tests.bench.load import text
 from tests.service import Service, measured

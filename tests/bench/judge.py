@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Database
-from svc.wiring.open_store import open_store
 from tests.bench import judge_example
 from tests.bench.judge_scores import (
     LIMIT,

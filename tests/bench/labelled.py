@@ -22,9 +22,9 @@ import httpx2
 import trio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Database
-from svc.wiring.open_store import open_store
 from tests.detecting.applications import FAULTS, FOREIGN, HEALTHY, Traffic
 from tests.detecting.house import House
 from tests.detecting.labelled import DAYS, RELEASE, App

@@ -21,9 +21,9 @@ from typing import Final
 
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection
-from svc.wiring.open_store import open_store
 from tests.bench.__main__ import machine
 from tests.bench.load import fresh, make_template, send_each
 from tests.service import Service, measured, until

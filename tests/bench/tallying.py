@@ -27,6 +27,7 @@ import msgspec
 import trio
 
 from protocol.storage import Batch
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.domain.intake.batches import decoder
 from svc.domain.pricing.prices import PriceBook
@@ -38,7 +39,6 @@ from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
-from svc.wiring.open_store import open_store
 from tests.bench.load import fresh, make_template, text
 from tests.wire import request, span
 

@@ -10,9 +10,9 @@ import httpx2
 import trio
 
 from protocol.otlp.reading import read_protobuf, walk
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection
-from svc.wiring.open_store import open_store
 from tests.bench.load import fresh, make_template
 from tests.service import PLAIN, until
 

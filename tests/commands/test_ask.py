@@ -18,11 +18,11 @@ import pytest
 import trio
 
 from protocol.operator import OperatorError
+from svc.application.open_store import Store
 from svc.commands import ask as command
 from svc.commands.demo import requests_of
 from svc.commands.demo_story import traces_of
 from svc.config.table import read_settings
-from svc.wiring.open_store import Store
 from tests.commands.test_commands import ROOT
 from tests.commands.test_detections import refused
 from tests.e2e.mcp import asked, beside

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from svc.application.open_store import Store
 from svc.commands.demo import until_now
 from svc.commands.demo_recorder import StoryTrace
 from svc.commands.demo_story import probe, traces_of
@@ -22,7 +23,6 @@ from svc.domain.detect.findings.judging import judge_rate
 from svc.domain.detect.secrets.formats import FORMATS
 from svc.domain.detect.secrets.search import find_secrets
 from svc.store.accounts.projects import ProjectStore
-from svc.wiring.open_store import Store
 from tests.commands.test_detections import refused
 from tests.e2e.mcp import beside
 from tests.service import running

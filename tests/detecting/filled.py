@@ -13,10 +13,10 @@ from pathlib import Path
 
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.detecting.analyst import CaseAnalyst, RuleReports
 from svc.store.postgres.database import Database
-from svc.wiring.open_store import open_store
 from tests.detecting.house import House, replay
 from tests.detecting.story import DAYS, Fault, Story
 

@@ -16,9 +16,9 @@ import attrs
 import httpx2
 
 from protocol.detection import RULE, Cause, Opened, Ref
+from svc.application.open_store import Store
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.case_findings import CaseFindings
-from svc.wiring.open_store import Store
 from tests.e2e.hostile import unique
 from tests.e2e.mcp import beside, filled_ids
 from tests.runner.standin_model import Asked, Reply, StandIn, calls, standin

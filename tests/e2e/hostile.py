@@ -30,11 +30,11 @@ import trio
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.domain.intake.payload import payload_of
 from svc.store.postgres.database import Connection
 from svc.store.spans.payloads import read_payloads
-from svc.wiring.open_store import open_store
 from tests.service import Service, until
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

@@ -15,6 +15,7 @@ import trio
 
 from protocol.detection import CaseMoved, Cause, Opened, Ref, Triage
 from protocol.rest.query import timestamp
+from svc.application.open_store import Store, open_store
 from svc.config.table import read_settings
 from svc.front.mcp.outputs import output_schema
 from svc.store.accounts.projects import ProjectStore
@@ -22,7 +23,6 @@ from svc.store.detection.cases.case_findings import CaseFindings
 from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.rca.reports import RcaStore
-from svc.wiring.open_store import Store, open_store
 from tests import wire
 from tests.e2e.hostile import minted, post, trace_id, unique, wait_for_spans
 from tests.service import Service

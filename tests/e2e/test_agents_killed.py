@@ -23,10 +23,10 @@ import trio
 
 from protocol.agents import AgentSettings
 from protocol.running import RunResult
+from svc.application.open_store import Store
 from svc.outside.runner import RunnerClient
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.settings import AgentSettingStore
-from svc.wiring.open_store import Store
 from tests.debian_postgres import DEBIAN, DebianPostgres
 from tests.e2e.agents import SECRET, Agents, agents, expire, judging
 from tests.e2e.mcp import beside

@@ -16,9 +16,9 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from protocol.detection import Cause, Ref
+from svc.application.open_store import Store
 from svc.domain.alerts.channels.webhook import secret_of
 from svc.store.accounts.projects import ProjectStore
-from svc.wiring.open_store import Store
 from tests.e2e.agents import Agents, agents, held
 from tests.e2e.mcp import beside
 from tests.e2e.sleuth import FAILING, HEALTHY, sleuth

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection
-from svc.wiring.open_store import open_store
 from tests.detecting.applications import Traffic
 from tests.detecting.labelled import DAY, HOUR, SECRET, App, Planted
 from tests.service import Service, running, stop_postgres

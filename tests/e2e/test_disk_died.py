@@ -13,9 +13,9 @@ import httpx2
 import pytest
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
-from svc.wiring.open_store import open_store
 from tests.chaos.flood import Flood, stored
 from tests.e2e.test_people import ORG, PROJECT
 from tests.service import TRACE_SVC, Service, running, stop_postgres, until

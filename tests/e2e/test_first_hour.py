@@ -10,8 +10,8 @@ import trio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
-from svc.wiring.open_store import open_store
 from tests.bench.judge import counted
 from tests.detecting.house import execute
 from tests.e2e.mcp import asked

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection
-from svc.wiring.open_store import open_store
 from tests.service import PLAIN, TRACE_SVC, Service, running, until
 from tests.wire import request, span
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.rest.query import timestamp
+from svc.application.open_store import Store
 from svc.front.mcp.redaction import HIDDEN, redacted
 from svc.front.mcp.tools import TOOLS, Tool
 from svc.store.accounts.projects import ProjectStore
@@ -20,7 +21,6 @@ from svc.store.postgres.database import Connection
 from svc.store.postgres.keyset import Keyset
 from svc.store.reads.traces.spans import NEWEST_SPANS
 from svc.store.reads.traces.trace_filter import NEWEST_TRACES
-from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import (
     from_store,

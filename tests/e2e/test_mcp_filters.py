@@ -13,13 +13,13 @@ import pytest
 
 from protocol.detection import Cause, Firing, Ref
 from protocol.rest.query import timestamp
+from svc.application.open_store import Store
 from svc.domain.feedback.entries import checked
 from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.firings import ClassifierEventStore
 from svc.store.feedback.sets import NoRoomForSets, SetStore
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Connection
-from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import FULL, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, asked, beside, call, filled_ids, invalid, tool_error

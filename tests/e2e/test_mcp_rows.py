@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from protocol.detection import CaseMoved, Cause, Ref
+from svc.application.open_store import Store
 from svc.domain.attributes.conventions import CONVENTION_FIELDS
 from svc.domain.traces.agent_path import AGENT_PATH
 from svc.front.mcp.reads import Reads
@@ -24,7 +25,6 @@ from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.postgres.database import Database
 from svc.store.reads.questions.query import QueryStore
-from svc.wiring.open_store import Store
 from tests import wire
 from tests.e2e.hostile import ask, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, TODAY, asked, beside, envelope, every_call, filled_ids, invalid, mcp, result

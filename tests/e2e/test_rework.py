@@ -12,10 +12,10 @@ from pathlib import Path
 
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.domain.pricing.project_prices import ModelPrice
 from svc.store.spans.project_prices import ProjectPriceStore
-from svc.wiring.open_store import open_store
 from tests.service import TRACE_SVC, Service, until
 from tests.store.spans.test_writing import PROJECT
 from tests.wire import request, span

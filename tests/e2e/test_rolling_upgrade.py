@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import set_span_in_context
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.migrate import migrations
-from svc.wiring.open_store import open_store
 from tests.balancer import balanced
 from tests.chaos.flood import stored
 from tests.debian_postgres import DebianPostgres

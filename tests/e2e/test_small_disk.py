@@ -12,11 +12,11 @@ import pytest
 import trio
 
 from protocol.detection import Ref
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
-from svc.wiring.open_store import open_store
 from tests.service import TRACE_SVC, Service, environment, running, until
 from tests.small_disk import small_disk
 from tests.store.detection.detecting import fire, seen

@@ -15,11 +15,11 @@ import httpx2
 import msgspec
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.database import Connection
-from svc.wiring.open_store import open_store
 from tests.service import PLAIN, Service, running, until
 
 #: Hours are summed up once they are over: what came just now came then.

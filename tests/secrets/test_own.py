@@ -19,7 +19,7 @@ from svc.config.table import (
     read_settings,
 )
 from svc.secrets.own import kept_here, with_own_secrets
-from svc.wiring.open_store import claim_private_folder
+from svc.store.postgres.embedded.cluster import claim_private_folder
 
 
 def start(folder: Path, **env: str) -> Settings:
@@ -57,7 +57,7 @@ def _key_of_a_process(folder: Path) -> str:
     code = (
         "import os; from svc.config.table import read_settings;"
         "from svc.secrets.own import with_own_secrets as w;"
-        "from svc.wiring.open_store import claim_private_folder as claim;"
+        "from svc.store.postgres.embedded.cluster import claim_private_folder as claim;"
         "print(w(read_settings(os.environ), os.environ, claim=claim).secret_key.hex())"
     )
     env = {"PATH": os.environ["PATH"], "SVC_DATA_DIR": str(folder)}

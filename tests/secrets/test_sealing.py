@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sealed import Lost
+from svc.application.open_store import Store
 from svc.commands import secrets as secrets_rotation
 from svc.commands.secrets import SomeLost, run
 from svc.config.table import Settings, read_settings
 from svc.secrets.sealing import Sealer, key_id
 from svc.store.accounts.integrations import Integration, IntegrationStore
 from svc.store.postgres.database import Database
-from svc.wiring.open_store import Store
 
 OLD, NEW, OTHER = bytes(32), bytes(range(32)), bytes([7]) * 32
 KEYS = st.binary(min_size=32, max_size=32)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import trio
 
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
 from svc.store.agents.runs import PostgresRunStore
-from svc.wiring.open_store import open_store
 from tests.store.detection.detecting import ANN, fire, seen
 
 

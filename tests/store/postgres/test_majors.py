@@ -15,6 +15,7 @@ import attrs
 import pytest
 import trio
 
+from svc.application.open_store import open_store
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import AWAY, Address, Database
@@ -26,7 +27,6 @@ from svc.store.postgres.embedded.liveness import refusal
 from svc.store.postgres.embedded.locks import opened, try_lock
 from svc.store.postgres.embedded.server import open_embedded
 from svc.store.postgres.migrate import migrate
-from svc.wiring.open_store import open_store
 from tests.backup.test_backup import settings_of
 from tests.service import TRACE_SVC, until
 from tests.store.postgres.test_embedded import copy, holder

@@ -13,9 +13,9 @@ from pathlib import Path
 import trio
 
 from protocol.storage import Letter
+from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.wiring.open_store import open_store
 from tests.store.spans.test_writing import one
 from tests.wire import request
 

@@ -134,6 +134,15 @@ def open_home(data_dir: Path) -> Path:
     return home
 
 
+def claim_private_folder(folder: Path) -> None:
+    """Make a folder of ours that nobody else looks into, below a data folder made like the embedded server's.
+
+    Raises `EmbeddedServerError` when it cannot be made, or belongs to another user.
+    """
+    open_home(folder.parent)
+    claim_folder(folder, 0o700, SystemAccount(os.geteuid(), os.getegid(), switch=False))
+
+
 def claim_folder(folder: Path, mode: int, owner: SystemAccount) -> None:
     """Make `folder` with this mode and owner, or check that it is the owner's and set the mode.
 

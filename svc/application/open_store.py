@@ -7,10 +7,8 @@ is done with the store.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -20,7 +18,6 @@ from protocol.storage import Outage
 from svc.config.table import Settings
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import AWAY, Address, Database, parse_url
-from svc.store.postgres.embedded.cluster import SystemAccount, claim_folder, open_home
 from svc.store.postgres.embedded.server import EmbeddedServer, open_embedded
 from svc.store.postgres.migrate import migrate
 from svc.store.postgres.pools import COMMAND_CONNECTIONS
@@ -107,12 +104,3 @@ async def _migrated(database: Database) -> None:
             if applied:
                 log.info("migrated the schema to step %d", applied[-1])
             return
-
-
-def claim_private_folder(folder: Path) -> None:
-    """Make a folder of ours that nobody else looks into, below a data folder made like the embedded server's.
-
-    Raises `EmbeddedServerError` when it cannot be made, or belongs to another user.
-    """
-    open_home(folder.parent)
-    claim_folder(folder, 0o700, SystemAccount(os.geteuid(), os.getegid(), switch=False))
