@@ -9,6 +9,7 @@
 - `nightly_backup`: a backup as a process of its own, and what a disk budget must be at least;
 - `shared_prices`: the operator's prices, in force in every copy;
 - `open_store`: the database, embedded or served, open and of this release's schema;
+- `brokers`: dead letters from the brokers of kafka mode, and batches read again;
 - `addresses`: where things are by the settings, and which networks are near;
 - `bounds`: what an install takes in and keeps.
 

@@ -17,6 +17,7 @@ from protocol.otlp.reading import read_protobuf, walk
 from protocol.rest.query import timestamp
 from protocol.storage import Batch, Written
 from protocol.text import clean_value
+from svc.application.brokers import bring_home
 from svc.application.open_store import open_store
 from svc.config.table import Settings
 from svc.domain.intake.batches import decoder
@@ -31,7 +32,6 @@ from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.masking import MaskingStore
 from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.writing import SpanStore
-from svc.wiring.spools import bring_home
 
 
 def add(parser: argparse.ArgumentParser) -> None:

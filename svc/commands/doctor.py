@@ -22,6 +22,7 @@ from protocol.paths import obstacle, path_refusal
 from protocol.release import release
 from protocol.rest.accounts import Mode
 from protocol.storage import Outage
+from svc.application.brokers import kafka
 from svc.application.open_store import open_store, replica_address, served_address
 from svc.commands.finding import Finding
 from svc.commands.outbound import outbound
@@ -48,7 +49,6 @@ from svc.store.postgres.migrate import SchemaDiffers, SchemaTooNew, migrations, 
 from svc.store.reads.questions.attributes import AttributeReads
 from svc.store.replicas.notices import hears_itself
 from svc.store.spans.exporters import ExporterStore
-from svc.wiring.spools import kafka
 
 TIMEOUT_S = 5.0
 

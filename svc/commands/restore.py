@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 from protocol.backup import BackupRefused, Manifest
+from svc.application.brokers import set_back
 from svc.application.open_store import open_store
 from svc.backup.erased import FILE, ErasedNotes
 from svc.backup.folder import BackupFolder
@@ -27,7 +28,6 @@ from svc.store.backup.loading import without
 from svc.store.retention.erased_again import ErasedAgain
 from svc.store.retention.erasing import Erasing
 from svc.wiring.erasing import erased_notes
-from svc.wiring.spools import set_back
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from protocol.refusals import Refusal
 from protocol.release import release
 from protocol.storage import Batch, Written
 from svc.application.addresses import sso_redirect_uri
+from svc.application.brokers import bring_home
 from svc.config.table import Settings
 from svc.domain.pricing.prices import PriceBook
 from svc.front.auth.calls import Context
@@ -40,7 +41,6 @@ from svc.web.shell.process_view import (
 from svc.web.shell.render import Renderer
 from svc.web.shell.site import Site
 from svc.web.table import PAGES
-from svc.wiring.spools import bring_home
 
 log = logging.getLogger(__name__)
 

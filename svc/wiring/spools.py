@@ -7,9 +7,9 @@ drains.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -25,17 +25,10 @@ from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
 from protocol.operator import OperatorError
 from protocol.paths import obstacle
-from protocol.spooled import Unpackable, unpack_letter
-from protocol.storage import Letter
+from svc.application.brokers import kafka
 from svc.config.table import Settings
 from svc.front.otlp.quotas import QuotaSizes
-from svc.outside.kafka.brokers import Kafka
-from svc.outside.kafka.letters import collect
-from svc.outside.kafka.rewinding import rewind
-from svc.outside.kafka.security import Security
-from svc.runtime.clock import now as clock
 from svc.store.postgres.pools import PoolSizes, pool_sizes
-from svc.store.spans.dead_letters import DeadLetterStore
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +36,6 @@ log = logging.getLogger(__name__)
 SPOOL: Final = "spool"
 #: What deleting finished batches from a durable spool may take at the end.
 FLUSH_TIMEOUT_S: Final = 5.0
-#: Clocks differ, and a batch waits between the broker and the database.
-BEFORE_SNAPSHOT: Final = timedelta(hours=1)
-#: What a message may weigh beside a body of the largest size, which may not shrink when it is packed.
-MESSAGE_EXTRA_BYTES: Final = 1024 * 1024
-#: The largest message that a Kafka client can be told of.
-MESSAGE_MAX_BYTES: Final = 1_000_000_000
 
 
 class SpoolUnusable(OperatorError):
@@ -95,52 +82,6 @@ def quota_sizes(settings: Settings) -> QuotaSizes:
         trace_spans=settings.quota_trace_spans,
         names_per_day=settings.quota_names_per_day,
     )
-
-
-def kafka(settings: Settings) -> Kafka:
-    """The brokers of kafka mode."""
-    return Kafka(
-        settings.kafka_bootstrap_servers,
-        Security(
-            settings.kafka_security_protocol,
-            settings.kafka_sasl_mechanism,
-            settings.kafka_user,
-            settings.kafka_password,
-            None if settings.kafka_ca_file is None else str(settings.kafka_ca_file),
-        ),
-        replication_factor=settings.kafka_replication_factor,
-        message_bytes=min(settings.max_body_bytes + MESSAGE_EXTRA_BYTES, MESSAGE_MAX_BYTES),
-        queue_bytes=settings.spool_max_bytes,
-    )
-
-
-async def bring_home(settings: Settings, letters: DeadLetterStore) -> int:
-    """In broker mode letters lie in a topic: move the new ones to the table, where they can be dealt with.
-
-    Returns how many there were. Raises `Outage`.
-    """
-
-    async def take(messages: Sequence[bytes]) -> None:
-        await letters.bury([_letter(message) for message in messages])
-
-    return await collect(kafka(settings), take)
-
-
-def _letter(message: bytes) -> Letter:
-    try:
-        return unpack_letter(message)
-    except Unpackable as error:
-        # Whoever wrote it: it is kept as it came.
-        return Letter(0, str(error), message, clock(), 1)
-
-
-def set_back(settings: Settings, snapshot_at: datetime, tell: Callable[[str], object]) -> int:
-    """Have a restored instance read again what came since an hour before the snapshot. Blocks.
-
-    What is stored already is stored once. Returns how many messages that are. `tell` hears what is waited
-    for. Raises `Outage`, and `OperatorError` while a service reads them.
-    """
-    return rewind(kafka(settings), snapshot_at - BEFORE_SNAPSHOT, tell)
 
 
 class Spooling:
