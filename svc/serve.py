@@ -27,8 +27,9 @@ from hypercorn.trio import serve as serve_http
 
 from actors.supervision import keep
 from protocol.storage import Outage
-from svc.application.nightly_backup import check_budget
+from svc.application.ingest_sizes import sizes_for, warn_of_fewer_decoders
 from svc.application.open_store import Store, open_store, replica_address
+from svc.application.start_checks import check_budget, check_spool_folder, sign_up_warnings
 from svc.config.table import Settings
 from svc.domain.pricing.prices import PriceBook
 from svc.front.server.connection import contain_connections
@@ -45,9 +46,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.postgres.pools import open_pools
 from svc.store.spans.dead_letters import DeadLetterStore
-from svc.wiring.people import sign_up_warnings
 from svc.wiring.service import Service
-from svc.wiring.spools import check_spool_folder, sizes_for, warn_of_fewer_decoders
 from svc.wiring.tls import Tls, open_tls
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,13 @@
 - `invitation_mail`: the mails with links of invitations;
 - `history_import`: moving in from another product;
 - `upgrade_rehearsal`: what an upgrade of the schema will do, tried on a scratch server;
-- `nightly_backup`: a backup as a process of its own, and what a disk budget must be at least;
+- `nightly_backup`: a backup as a process of its own;
+- `start_checks`: what a start refuses or warns of;
 - `shared_prices`: the operator's prices, in force in every copy;
 - `open_store`: the database, embedded or served, open and of this release's schema;
 - `brokers`: dead letters from the brokers of kafka mode, and batches read again;
 - `addresses`: where things are by the settings, and which networks are near;
+- `ingest_sizes`: how many drainers and connections there are by the settings;
 - `bounds`: what an install takes in and keeps.
 
 What a person does with one request (a case resolved, a key revoked, a member invited) is one function of

@@ -1,7 +1,6 @@
-"""A backup by `trace-svc backup` in a process of its own, and what a disk budget must be at least.
+"""A backup by `trace-svc backup` in a process of its own.
 
-The actor of the nightly backup calls the one, a start the other. A backup of its own process can neither hold
-up the doors nor outlive a stop.
+The actor of the nightly backup calls it. It can neither hold up the doors nor outlive a stop.
 """
 
 from __future__ import annotations
@@ -11,33 +10,11 @@ from typing import Final
 
 import trio
 
-from protocol.operator import OperatorError
-from svc.config.table import Settings
-from svc.domain.retention.disk_budget import LEAST_WALS
 from svc.runtime.child import fault_of, program
-from svc.store.postgres.database import Database
-from svc.store.retention.disk_use import PostgresDiskStore
 
 #: A backup may hold its snapshot for six hours.
 BACKUP_TIMEOUT_S: Final = 7 * 3600.0
 _FAULT_CHARS: Final = 500
-
-
-class BudgetTooSmall(OperatorError):
-    """A disk budget that the log of the database alone could fill."""
-
-
-async def check_budget(settings: Settings, database: Database) -> None:
-    """Raises `BudgetTooSmall` for a budget below four times the log that the server keeps."""
-    if not settings.disk_budget_bytes:
-        return
-    wal = await PostgresDiskStore(database, settings.data_dir / "spool").max_wal_bytes()
-    if settings.disk_budget_bytes < LEAST_WALS * wal:
-        raise BudgetTooSmall(
-            f"SVC_DISK_BUDGET_BYTES is {settings.disk_budget_bytes}; it must be at least"
-            f" {LEAST_WALS * wal}, four times the max_wal_size of the database: raise it, or lower"
-            " max_wal_size"
-        )
 
 
 async def back_up(folder: Path, keep: int, *, physical: bool = False) -> str | None:

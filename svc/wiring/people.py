@@ -18,7 +18,6 @@ from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import default_terms
 from svc.application.invitation_mail import SmtpInvitationMail
 from svc.config.table import Settings
-from svc.domain.accounts.access import mode_of, signup_warnings
 from svc.front.auth.callers import Callers
 from svc.front.auth.calls import Context
 from svc.front.auth.client import Surroundings
@@ -35,8 +34,6 @@ from svc.secrets.sealing import Sealer
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.known import KnownAddresses
 from svc.store.accounts.logins import LoginStore
-from svc.store.accounts.orgs import OrgStore
-from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.wiring.detecting import installed
 
@@ -102,20 +99,6 @@ def means(
 def account_store(database: Database) -> AccountStore:
     """The accounts, for a command beside the service."""
     return AccountStore(database, trio.CapacityLimiter(HASHERS))
-
-
-async def sign_up_warnings(settings: Settings, database: Database) -> list[str]:
-    """What is to be said aloud at the boot of who may sign up, one sentence each."""
-    if settings.auth_disabled:
-        return []
-    org = await ProjectStore(database).the_org()
-    joining = await OrgStore(database).joining(org.id)
-    return signup_warnings(
-        mode_of(joining.policy),
-        org_slug=org.slug,
-        reachable=not settings.local,
-        passwords=settings.auth_passwords,
-    )
 
 
 def sign_ins(means: Context) -> Mapping[str, int]:

@@ -31,6 +31,7 @@ from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import ingest_limits
+from svc.application.ingest_sizes import drainers, sizes_for
 from svc.application.open_store import Store
 from svc.application.runner_presence import NamedRunnerPresence
 from svc.config.table import Settings
@@ -85,7 +86,7 @@ from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.prices import price_loop, shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
-from svc.wiring.spools import Spooling, drainers, quota_sizes, sizes_for
+from svc.wiring.spools import Spooling, quota_sizes
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 

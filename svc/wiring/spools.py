@@ -23,12 +23,9 @@ from actors.spool.letters import DeadLetterTopic
 from actors.spool.link import BrokerLink
 from actors.spool.memory import MemorySpool, Spool
 from actors.supervision import Board, Vitals, keep
-from protocol.operator import OperatorError
-from protocol.paths import obstacle
 from svc.application.brokers import kafka
 from svc.config.table import Settings
 from svc.front.otlp.quotas import QuotaSizes
-from svc.store.postgres.pools import PoolSizes, pool_sizes
 
 log = logging.getLogger(__name__)
 
@@ -36,43 +33,6 @@ log = logging.getLogger(__name__)
 SPOOL: Final = "spool"
 #: What deleting finished batches from a durable spool may take at the end.
 FLUSH_TIMEOUT_S: Final = 5.0
-
-
-class SpoolUnusable(OperatorError):
-    """The folder of the spool cannot be written; the text names what is in the way, and the way out."""
-
-
-def drainers(settings: Settings) -> int:
-    """How many drainers the mode has. More than there are partitions would only hold connections."""
-    if settings.spool_mode == "kafka":
-        return min(settings.kafka_consumers, kafka(settings).partitions)
-    # One more than there are decoder processes keeps each at work while a group is written.
-    return max(settings.drainers, settings.decoders + 1)
-
-
-def sizes_for(settings: Settings) -> PoolSizes:
-    """How many connections each kind of work gets."""
-    return pool_sizes(decoders=settings.decoders, drainers=drainers(settings), embedded=settings.embedded)
-
-
-def warn_of_fewer_decoders(settings: Settings) -> None:
-    """Say so where the database has connections for fewer decoders than are set."""
-    decoders = sizes_for(settings).decoders
-    if decoders < settings.decoders:
-        log.warning(
-            "SVC_INGEST_DECODERS is %d, but the database has connections for %d; starting that many",
-            settings.decoders,
-            decoders,
-        )
-
-
-def check_spool_folder(settings: Settings) -> None:
-    """Raise `SpoolUnusable` where disk mode has a folder that it cannot write; before a database starts."""
-    if (
-        settings.spool_mode == "disk"
-        and (fault := obstacle(settings.data_dir / SPOOL / "spool.db")) is not None
-    ):
-        raise SpoolUnusable(fault.text("SVC_DATA_DIR"))
 
 
 def quota_sizes(settings: Settings) -> QuotaSizes:

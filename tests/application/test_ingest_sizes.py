@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from svc.application.ingest_sizes import drainers
 from svc.config.table import read_settings
-from svc.wiring.spools import drainers
 
 
 @pytest.mark.parametrize("mode", ["memory", "disk"])
