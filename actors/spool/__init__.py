@@ -4,4 +4,6 @@
 - `disk`: SQLite beneath it; a 200 means fsynced.
 - `broker`: a Kafka-API broker beneath it, with `link` (its actor), `assignment` (which partitions are ours)
   and `letters` (dead letters as messages).
+
+`opening` holds one open, with its actor.
 """

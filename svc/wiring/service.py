@@ -48,7 +48,7 @@ from svc.front.metrics import Metrics, Sources
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
-from svc.front.otlp.quotas import Quotas
+from svc.front.otlp.quotas import Quotas, QuotaSizes
 from svc.front.otlp.signals import OTHERS
 from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
@@ -86,7 +86,7 @@ from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means, sign_ins
 from svc.wiring.prices import price_loop, shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
-from svc.wiring.spools import Spooling, quota_sizes
+from svc.wiring.spools import spooling
 from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 
@@ -113,7 +113,7 @@ class Service:
         #: The port of the front, once it is bound.
         self.port = settings.http_bind[1]
         dead_letters = DeadLetterStore(pools.ingest)
-        self.spooling = Spooling(settings, self.board, self.tally, dead_letters=dead_letters, now=now)
+        self.spooling = spooling(settings, self.board, self.tally, dead_letters)
         self.spool = self.spooling.spool
         self.verdicts = Verdicts()
         send, self.questions = trio.open_memory_channel[Verify](MAILBOX_BOUND)
@@ -154,13 +154,18 @@ class Service:
         self.metrics.watch(self._sources())
 
     def _intake(self) -> Intake:
+        sizes = QuotaSizes(
+            key_bytes_per_minute=self.settings.quota_key_bytes_per_minute,
+            trace_spans=self.settings.quota_trace_spans,
+            names_per_day=self.settings.quota_names_per_day,
+        )
         return Intake(
             self.spool,
             self.settings.max_body_bytes,
             now,
             trio.current_time,
             ingest_limits(self.settings),
-            quotas=Quotas(quota_sizes(self.settings)),
+            quotas=Quotas(sizes),
             no_disk=self.safekeeping.refuses,
             hears=self.teeing.hears,
             others=OTHERS if self.settings.genai_events else (),
