@@ -8,14 +8,19 @@ says of nobody who they are, and whoever has an id can check it. Lines are only 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
 import msgspec
+import trio
 
 from protocol.storage import ErasedNote
+from svc.config.table import Settings
+from svc.store.retention.erasures import ErasureStore
 
 FILE: Final = "erased.jsonl"
 
@@ -25,6 +30,18 @@ class ErasedNotes:
     """The file, in each of these folders."""
 
     folders: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, settings: Settings) -> ErasedNotes:
+        """Those in the data folder and, where backups go to a folder, beside them."""
+        folders = [settings.data_dir, *([] if settings.backup_dir is None else [settings.backup_dir])]
+        return cls(tuple(folder.expanduser() for folder in folders))
+
+    async def write_down(self, store: ErasureStore, now: Callable[[], datetime]) -> None:
+        """Write down what nobody has written down yet. Raises `Outage`, `OSError`."""
+        while rows := await store.unnoted():
+            await trio.to_thread.run_sync(partial(self.add, [note for _, note in rows]))
+            await store.noted([erasure_id for erasure_id, _ in rows], now())
 
     def add(self, notes: Iterable[ErasedNote]) -> None:
         """Write them down for good. Raises `OSError`."""

@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import trio
@@ -19,16 +18,17 @@ import trio
 from protocol.operator import OperatorError
 from protocol.storage import Erasable, Outage
 from svc.application.open_store import open_store
+from svc.backup.erased import ErasedNotes
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import count, counted
+from svc.runtime.clock import now
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.projects import Project
 from svc.store.postgres.database import Database
 from svc.store.retention.erasing import Erasing
 from svc.store.retention.erasures import Erasure, ErasureStore
-from svc.wiring.erasing import writing_down
 
 #: How often a run on a terminal says how far it is, the pause after a step, and how an outage is waited out.
 _REPORT_EVERY_S: Final = 2.0
@@ -112,15 +112,13 @@ async def _erase(
     *,
     as_json: bool,
 ) -> None:
-    kind, subject = named
-    erasure = await ErasureStore(database).ask(
-        project.id, kind, subject, actor=OPERATOR, now=datetime.now(UTC)
-    )
+    (kind, subject), erasures = named, ErasureStore(database)
+    erasure = await erasures.ask(project.id, kind, subject, actor=OPERATOR, now=now())
     if erasure is None:
         raise OperatorError(
             "too many erasures are pending in this project; wait until the service has done them"
         )
-    await writing_down(settings, database)()
+    await ErasedNotes.of(settings).write_down(erasures, now)
     finished = await _work_off(database, erasure)
     if as_json:
         print_json(_facts(project, kind, finished.counts) | {"erased": True, "id": str(finished.id)})

@@ -27,7 +27,6 @@ from svc.store.accounts.audit import OPERATOR
 from svc.store.backup.loading import without
 from svc.store.retention.erased_again import ErasedAgain
 from svc.store.retention.erasing import Erasing
-from svc.wiring.erasing import erased_notes
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +95,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 
 async def _erased_again(arguments: argparse.Namespace, settings: Settings) -> list[str]:
     """Erase what was erased since the backup was made; what to say about it."""
-    folders = (arguments.dir.expanduser(), *erased_notes(settings).folders)
+    folders = (arguments.dir.expanduser(), *ErasedNotes.of(settings).folders)
     notes = ErasedNotes(tuple(dict.fromkeys(folder.resolve() for folder in folders))).all()
     if not notes:
         return []

@@ -1,4 +1,4 @@
-"""Wiring of the actors that not every copy runs: retention sweeper, heartbeat, and who keeps the leases."""
+"""Wiring of the eraser and of what not every copy runs: retention sweeper, heartbeat, lease keeper."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from uuid import uuid4
 
 import attrs
 
+from actors.eraser import Eraser
 from actors.heartbeat import Heartbeat
 from actors.leases import LeaseKeeper, Leases
 from actors.supervision import Board, Loop
 from actors.sweeper import RetentionSweeper, SweepTally
 from protocol.release import release
 from svc.application.bounds import default_terms
+from svc.backup.erased import ErasedNotes
 from svc.config.table import Settings
 from svc.domain.heartbeat import Build, message
 from svc.outside.heartbeat import HeartbeatHost
@@ -22,8 +24,9 @@ from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.replicas.leases import PostgresLeaseStore
 from svc.store.retention.census import CensusStore
+from svc.store.retention.erasing import Erasing
+from svc.store.retention.erasures import ErasureStore
 from svc.store.retention.sweep import RetentionStore
-from svc.wiring.erasing import eraser_loop
 
 #: What one copy alone does.
 HEARTBEAT: Final = "heartbeat"
@@ -47,12 +50,18 @@ def optional_loops(
 ) -> list[Loop]:
     """How to build each of them, and its vitals on the board."""
     loops = [] if settings.embedded else [lease_keeper(duties, database, board)]
-    loops.append(eraser_loop(settings, database, board))
+    loops.append(_eraser(settings, database, board))
     if settings.retention_enabled:
         loops.append(_sweeper(RetentionStore(database, default_terms(settings)), tally, board))
     if settings.telemetry_enabled:
         loops.append(_heartbeat(CensusStore(database), HeartbeatHost(settings.telemetry_url), board, duties))
     return loops
+
+
+def _eraser(settings: Settings, database: Database, board: Board) -> Loop:
+    store = Erasing(database)
+    write_down = partial(ErasedNotes.of(settings).write_down, ErasureStore(database), now)
+    return board.spare("eraser", partial(Eraser, store=store, write_down=write_down, now=now))
 
 
 def _sweeper(retention: RetentionStore, tally: SweepTally, board: Board) -> Loop:

@@ -14,7 +14,6 @@ from svc.store.postgres.database import Database
 from svc.store.retention.erased_again import ErasedAgain
 from svc.store.retention.erasing import Erasing
 from svc.store.retention.erasures import ErasureStore
-from svc.wiring.erasing import erased_notes, writing_down
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 USER = "mara@example.com"
@@ -49,12 +48,12 @@ async def notes(store: Database, tmp_path: Path) -> ErasedNotes:
     erasures = ErasureStore(store)
     await erasures.ask(PROJECT, "user", USER, actor="ann", now=NOW + timedelta(hours=1))
     await erasures.ask(PROJECT, "trace", (5).to_bytes(16, "big").hex(), actor="ann", now=NOW)
-    await writing_down(settings, store)()
+    await ErasedNotes.of(settings).write_down(erasures, lambda: NOW)
     assert await erasures.unnoted() == []
     # As before all that: the erasures of this database are gone with it.
     for table in ("erasure", "erased_subject", "erased_trace", "instance_fact"):
         await fetch(store, f"delete from {table}")
-    return erased_notes(settings)
+    return ErasedNotes.of(settings)
 
 
 async def test_what_a_backup_brings_back_goes_again_and_what_came_later_stays(
