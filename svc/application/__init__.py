@@ -13,7 +13,7 @@
 - `brokers`: dead letters from the brokers of kafka mode, and batches read again;
 - `addresses`: where things are by the settings, and which networks are near;
 - `ingest_sizes`: how many drainers and connections there are by the settings;
-- `bounds`: what an install takes in and keeps.
+- `bounds`: what an install takes in, keeps and has.
 
 What a person does with one request (a case resolved, a key revoked, a member invited) is one function of
 `svc.front.api`, which REST and pages both call: it has the caller, the form and the refusals in hand, and

@@ -1,4 +1,4 @@
-"""What an install takes in and keeps by its settings; projects may have other terms of retention.
+"""What an install takes in, keeps and has by its settings; projects may have other terms of retention.
 
 Commands and the wiring ask. Pure: no import of what heavy parts need, so that a command starts fast.
 """
@@ -27,3 +27,8 @@ def ingest_limits(settings: Settings) -> Limits:
         values=settings.max_span_values,
         depth=settings.max_depth,
     )
+
+
+def installed(settings: Settings) -> frozenset[str]:
+    """What detectors may need that not every install has, as far as this one has it."""
+    return frozenset() if settings.encoder_url is None else frozenset({"encoder"})

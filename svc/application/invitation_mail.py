@@ -7,6 +7,7 @@ secret goes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import uuid4
 
 import attrs
@@ -41,6 +42,14 @@ class SmtpInvitationMail:
     async def can_send(self) -> bool:
         """Whether mail can be sent: there is a mail server, and an alert channel that uses it."""
         return self.dispatcher.mails and await self.store.can_mail()
+
+    def counts(self) -> Mapping[str, int]:
+        """Links mailed, failed and refused, for metrics."""
+        return {
+            "links_mailed": self.tally.mailed,
+            "links_failed": self.tally.failed,
+            "links_refused_full": self.tally.refused_full,
+        }
 
     def ask(self, email_key: str) -> None:
         """Mail the link to an address if it is invited, some time soon."""

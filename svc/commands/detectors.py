@@ -13,6 +13,7 @@ from typing import Any
 from protocol.operator import OperatorError
 from protocol.refusals import DETECTOR_UNAVAILABLE, NO_BACKTEST, NO_SUCH_DETECTOR
 from protocol.rest.query import timestamp
+from svc.application.bounds import installed
 from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import lists_bare, minute, offer_json, print_columns, print_json
@@ -25,7 +26,6 @@ from svc.store.detection.judging.backtest import BacktestStore
 from svc.store.detection.judging.bucket_reports import BucketReports
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
-from svc.wiring.detecting import installed
 
 #: Nobody else waits for a command.
 BACKTEST_TIME_S = 300.0

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import secrets
 
+import trio
+
 from protocol.operator import OperatorError
 from protocol.rest.accounts import email_key
 from protocol.rest.query import timestamp
@@ -16,7 +18,6 @@ from svc.commands.terminal import offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.audit import OPERATOR
-from svc.wiring.people import account_store
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one of the verbs. Raises `OperatorError` when nobody has the address."""
     async with open_store(settings) as store:
-        accounts = account_store(store.database)
+        accounts = AccountStore(store.database, trio.CapacityLimiter(1))
         if arguments.verb == "list":
             await _list(accounts, as_json=arguments.json)
         else:

@@ -83,6 +83,10 @@ class InvitationMail(Protocol):
         """Whether mail can be sent here. Raises `Outage`."""
         ...
 
+    def counts(self) -> Mapping[str, int]:
+        """Links mailed, failed and refused, for metrics."""
+        ...
+
     def ask(self, email_key: str) -> None:
         """Mail the link to an address if it is invited, some time soon."""
         ...

@@ -43,8 +43,3 @@ def detecting_loop(
             DetectingProcess, detection=detection, launch=launch, busy=lambda: waiting_spans() > BUSY_SPANS
         ),
     )
-
-
-def installed(settings: Settings) -> frozenset[str]:
-    """What detectors may need that not every install has, as far as this one has it."""
-    return frozenset() if settings.encoder_url is None else frozenset({"encoder"})

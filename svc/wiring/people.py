@@ -5,17 +5,17 @@ Called by `svc/serve.py` once; knows the settings and the classes, holds nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import cast
 
 import trio
 
-from actors.keys import HASHERS, Keys
+from actors.keys import Keys
 from actors.supervision import Board, Loop
 from svc.application.addresses import integration_networks, landing, origin_of, sso_redirect_uri
 from svc.application.alert_dispatcher import AlertDispatcher
-from svc.application.bounds import default_terms
+from svc.application.bounds import default_terms, installed
 from svc.application.invitation_mail import SmtpInvitationMail
 from svc.config.table import Settings
 from svc.front.auth.callers import Callers
@@ -35,7 +35,6 @@ from svc.store.accounts.accounts import AccountStore
 from svc.store.accounts.known import KnownAddresses
 from svc.store.accounts.logins import LoginStore
 from svc.store.postgres.database import Database
-from svc.wiring.detecting import installed
 
 
 def means(
@@ -96,35 +95,10 @@ def means(
     )
 
 
-def account_store(database: Database) -> AccountStore:
-    """The accounts, for a command beside the service."""
-    return AccountStore(database, trio.CapacityLimiter(HASHERS))
-
-
-def sign_ins(means: Context) -> Mapping[str, int]:
-    """What was refused at the doors of passwords and of applications, for metrics."""
-    return {
-        "refused_tries": means.attempts.refused,
-        "refused_full": means.accounts.refused_full,
-        "refused_registrations": means.applications.refused_registrations,
-        "refused_tokens": means.applications.refused_tokens,
-        **_link_mails(means),
-    }
-
-
 def invitation_loop(means: Context, board: Board) -> Loop:
     """What mails the links of invitations, and its vitals on the board."""
     mail = cast(SmtpInvitationMail, means.invitation_mail)
     return board.spare("invitation-mailer", mail.mailer)
-
-
-def _link_mails(means: Context) -> Mapping[str, int]:
-    tally = cast(SmtpInvitationMail, means.invitation_mail).tally
-    return {
-        "links_mailed": tally.mailed,
-        "links_failed": tally.failed,
-        "links_refused_full": tally.refused_full,
-    }
 
 
 def _identity_provider(settings: Settings, now: Callable[[], datetime]) -> IdentityProvider | None:

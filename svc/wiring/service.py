@@ -83,7 +83,7 @@ from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.mcp import mcp_endpoint
 from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
-from svc.wiring.people import invitation_loop, means, sign_ins
+from svc.wiring.people import invitation_loop, means
 from svc.wiring.prices import price_loop, shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import spooling
@@ -242,7 +242,7 @@ class Service:
             tallying=lambda: self.detection.counts("trace-folder"),
             sweep=self.sweep_tally,
             keys=lambda: keys_snapshot(self.verdicts),
-            sign_ins=lambda: sign_ins(self.means),
+            sign_ins=lambda: self.means.sign_ins(),
             pools=self.pools.state,
             outages=self.pools.outages,
             shed=lambda: self.connection_limiter.shed,

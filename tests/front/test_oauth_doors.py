@@ -10,7 +10,6 @@ import pytest
 
 from svc.front.auth.limits import REGISTRATIONS, TOKEN_FAILURES, TOKEN_FAILURES_WINDOW_S
 from svc.store.postgres.database import Database
-from svc.wiring.people import sign_ins
 from tests.front.people import Replica, replica
 from tests.front.test_oauth import CALLBACK, FORM, VERIFIER, allowed, asking, client_id, register, signed_in
 
@@ -116,7 +115,7 @@ async def test_an_address_whose_requests_come_to_nothing_is_told_to_wait(here: R
     # Nothing is looked at any more, so the code is good from elsewhere.
     assert (await send(here, "/oauth/token", **good)).status == 429
     assert (await send(here, "/oauth/revoke", token="x", client_id="y")).status == 429
-    assert sign_ins(here.means)["refused_tokens"] == 3
+    assert here.means.sign_ins()["refused_tokens"] == 3
     assert (await send(here, "/oauth/token", "198.51.100.7", **good)).status == 200
 
 
@@ -144,7 +143,7 @@ async def test_registrations_over_the_bound_are_counted(here: Replica) -> None:
     for _ in range(REGISTRATIONS + 2):
         answer = await register(here)
     assert answer.status == 429
-    assert sign_ins(here.means)["refused_registrations"] == 2
+    assert here.means.sign_ins()["refused_registrations"] == 2
     # Asking a browser's question first costs nothing.
     assert (await preflight(here, "/oauth/register", "POST")).status == 204
     assert (await register(here, peer="198.51.100.7")).status == 201

@@ -99,6 +99,16 @@ class Context:
     #: Registrations of applications, and what they ask about tokens.
     applications: OAuthLimiter = attrs.field(factory=OAuthLimiter)
 
+    def sign_ins(self) -> Mapping[str, int]:
+        """What was refused of passwords and of applications, and the mails of invitations, for metrics."""
+        return {
+            "refused_tries": self.attempts.refused,
+            "refused_full": self.accounts.refused_full,
+            "refused_registrations": self.applications.refused_registrations,
+            "refused_tokens": self.applications.refused_tokens,
+            **self.invitation_mail.counts(),
+        }
+
 
 @attrs.frozen
 class Rule:
