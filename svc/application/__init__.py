@@ -3,6 +3,7 @@
 - `run_requests`: what a run of an agent is asked, its key, and what its answer counts for;
 - `runner_presence`: whether anybody has started a runner;
 - `own_checks`, `alert_dispatcher`: what alerts see of this process, and how they are sent;
+- `teeing`: what becomes of batches on their way to one more endpoint;
 - `invitation_mail`: the mails with links of invitations;
 - `history_import`: moving in from another product;
 - `upgrade_rehearsal`: what an upgrade of the schema will do, tried on a scratch server;

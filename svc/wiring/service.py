@@ -27,6 +27,7 @@ from actors.roller import ROUND_TRACES, RollerTally, TraceRoller
 from actors.rounds import Repeating
 from actors.supervision import Board, Loop, Vitals
 from actors.sweeper import SweepTally
+from actors.tee import TeeForwarder
 from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.application.alert_dispatcher import AlertDispatcher
@@ -34,6 +35,7 @@ from svc.application.bounds import ingest_limits
 from svc.application.ingest_sizes import drainers, sizes_for
 from svc.application.open_store import Store
 from svc.application.runner_presence import NamedRunnerPresence
+from svc.application.teeing import Teeing
 from svc.config.table import Settings
 from svc.domain.exporters.counters import Observations
 from svc.domain.intake.batches import decoder, split
@@ -87,7 +89,6 @@ from svc.wiring.people import invitation_loop, means
 from svc.wiring.prices import price_loop, shared_prices
 from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
 from svc.wiring.spools import spooling
-from svc.wiring.tee import Teeing
 from svc.wiring.tls import Tls
 
 
@@ -319,7 +320,10 @@ class Service:
         requests = run_requests(
             self.settings, self.pools.upkeep, self.key_store, self.keys, lambda: self.port
         )
-        loops = alert_loops(self.pools, self.board, own, self.alerts) + self.teeing.loops(self.board)
+        loops = alert_loops(self.pools, self.board, own, self.alerts)
+        if self.teeing.endpoint is not None:
+            forwarder = partial(TeeForwarder, tee=self.teeing.tee, send=self.teeing.endpoint.send)
+            loops.append(self.board.spare("tee", forwarder))
         loops += agent_loops(self.settings, self.pools.upkeep, requests, self.launcher, self.board)
         duties = leases(self.settings)
         loops.append(invitation_loop(self.means, self.board))

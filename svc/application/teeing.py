@@ -1,15 +1,13 @@
-"""Wiring of the tee: what ingest accepted goes to one more endpoint, where the settings name one."""
+"""The tee: what ingest accepted goes to one more endpoint, where the settings name one."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
-from actors.supervision import Board, Loop
-from actors.tee import Tee, TeeForwarder, TeeTally
+from actors.tee import Tee, TeeTally
 from protocol.storage import Batch
 from svc.config.table import Settings
 from svc.outside.tee import TeeEndpoint
@@ -46,13 +44,6 @@ class Teeing:
             return {}
         host = urlsplit(self.endpoint.url).hostname
         return {"tee": {"status": "UP", "details": {"host": host, **attrs.asdict(self.tee.tally)}}}
-
-    def loops(self, board: Board) -> list[Loop]:
-        """How to build who forwards, and its vitals on the board."""
-        endpoint = self.endpoint
-        if endpoint is None:
-            return []
-        return [board.spare("tee", partial(TeeForwarder, tee=self.tee, send=endpoint.send))]
 
     async def flushed(self, left_s: float) -> None:
         """Let what waits arrive at a stop, for a little of the time that is left."""
