@@ -7,6 +7,7 @@
 - `invitation_mail`: the mails with links of invitations;
 - `history_import`: moving in from another product;
 - `upgrade_rehearsal`: what an upgrade of the schema will do, tried on a scratch server;
+- `safekeeping`: what is known of the nightly backup and of the disk budget;
 - `nightly_backup`: a backup as a process of its own;
 - `start_checks`: what a start refuses or warns of;
 - `shared_prices`: the operator's prices, in force in every copy;

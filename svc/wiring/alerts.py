@@ -23,6 +23,7 @@ from protocol.alerts import (
 )
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.own_checks import OwnChecks
+from svc.application.safekeeping import Safekeeping
 from svc.config.table import Settings
 from svc.domain.alerts.channels.table import CHANNELS
 from svc.domain.alerts.checking import (
@@ -37,7 +38,6 @@ from svc.store.alerts.watching import WatchStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.pools import Pools
 from svc.store.reads.alerts.alert_checks import StoredChecks
-from svc.wiring.safekeeping import Safekeeping
 from svc.wiring.tls import Tls
 
 #: Messages on their way at the same time; one channel takes one of them.

@@ -35,6 +35,7 @@ from svc.application.bounds import ingest_limits
 from svc.application.ingest_sizes import drainers, sizes_for
 from svc.application.open_store import Store
 from svc.application.runner_presence import NamedRunnerPresence
+from svc.application.safekeeping import Safekeeping
 from svc.application.teeing import Teeing
 from svc.config.table import Settings
 from svc.domain.exporters.counters import Observations
@@ -87,7 +88,7 @@ from svc.wiring.mcp import mcp_endpoint
 from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means
 from svc.wiring.prices import price_loop, shared_prices
-from svc.wiring.safekeeping import Safekeeping, safekeeping_loops
+from svc.wiring.safekeeping import safekeeping_loops
 from svc.wiring.spools import spooling
 from svc.wiring.tls import Tls
 
