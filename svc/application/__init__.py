@@ -10,6 +10,7 @@
 - `safekeeping`: what is known of the nightly backup and of the disk budget;
 - `nightly_backup`: a backup as a process of its own;
 - `start_checks`: what a start refuses or warns of;
+- `shared_attempts`: attempts at signing in, counted by every copy;
 - `shared_prices`: the operator's prices, in force in every copy;
 - `open_store`: the database, embedded or served, open and of this release's schema;
 - `brokers`: dead letters from the brokers of kafka mode, and batches read again;

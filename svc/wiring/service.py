@@ -36,6 +36,7 @@ from svc.application.ingest_sizes import drainers, sizes_for
 from svc.application.open_store import Store
 from svc.application.runner_presence import NamedRunnerPresence
 from svc.application.safekeeping import Safekeeping
+from svc.application.shared_prices import SharedPrices
 from svc.application.teeing import Teeing
 from svc.config.table import Settings
 from svc.domain.exporters.counters import Observations
@@ -71,6 +72,7 @@ from svc.store.postgres.clock import server_clock
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.postgres.pools import Pools
 from svc.store.reads.questions.query import QueryStore
+from svc.store.replicas.prices import OwnPricesStore
 from svc.store.retention.purge import PostgresPurgeStore
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.dead_letters import DeadLetterStore
@@ -81,13 +83,12 @@ from svc.web.shell.process_view import OwnerLink
 from svc.web.shell.site import Site
 from svc.wiring.agents import agent_loops, launcher_state, run_requests
 from svc.wiring.alerts import alert_loops, own_checks
-from svc.wiring.attempts import shared_attempts
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.mcp import mcp_endpoint
 from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
 from svc.wiring.people import invitation_loop, means
-from svc.wiring.prices import price_loop, shared_prices
+from svc.wiring.replicas import attempt_loops, price_loop, shared_attempts
 from svc.wiring.safekeeping import safekeeping_loops
 from svc.wiring.spools import spooling
 from svc.wiring.tls import Tls
@@ -129,7 +130,7 @@ class Service:
         self.intake = self._intake()
         self.prices, self.observations = prices, Observations()
         self.attributes = AttributeExchange()
-        self.shared_prices = shared_prices(pools.upkeep, self.adopt)
+        self.shared_prices = SharedPrices(OwnPricesStore(pools.upkeep), self.adopt)
         self.decoders = tuple(
             Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
         )
@@ -357,7 +358,7 @@ class Service:
             return []
         window_s = self.settings.auth_tries_window_s
         attempts = shared_attempts(self.means.attempts, self.pools.admission, window_s)
-        loops = [price_loop(self.shared_prices, self.board), *attempts.loops(self.board)]
+        loops = [price_loop(self.shared_prices, self.board), *attempt_loops(attempts, self.board)]
         if self.pools.replica is not None:
             loops.append(self.board.spare("read-replica", partial(Repeating, self.pools.replica.look)))
         return loops
