@@ -5,6 +5,7 @@
 - `own_checks`, `alert_dispatcher`: what alerts see of this process, and how they are sent;
 - `teeing`: what becomes of batches on their way to one more endpoint;
 - `invitation_mail`: the mails with links of invitations;
+- `running_process`, `demo_process`: what pages and dead letters are handed of this process, and the demo;
 - `history_import`: moving in from another product;
 - `upgrade_rehearsal`: what an upgrade of the schema will do, tried on a scratch server;
 - `safekeeping`: what is known of the nightly backup and of the disk budget;

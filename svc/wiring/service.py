@@ -32,6 +32,7 @@ from protocol.decoding import Prices
 from protocol.storage import Batch
 from svc.application.alert_dispatcher import AlertDispatcher
 from svc.application.bounds import ingest_limits
+from svc.application.demo_process import DemoProcess
 from svc.application.ingest_sizes import drainers, sizes_for
 from svc.application.open_store import Store
 from svc.application.runner_presence import NamedRunnerPresence
@@ -86,7 +87,7 @@ from svc.wiring.alerts import alert_loops, own_checks
 from svc.wiring.detecting import detecting_loop
 from svc.wiring.keeping import leases, optional_loops, retention_report
 from svc.wiring.mcp import mcp_endpoint
-from svc.wiring.pages import DemoProcess, RunningProcess, process_view_of, site
+from svc.wiring.pages import process_view_of, running_process, site
 from svc.wiring.people import invitation_loop, means
 from svc.wiring.replicas import attempt_loops, price_loop, shared_attempts
 from svc.wiring.safekeeping import safekeeping_loops
@@ -140,7 +141,7 @@ class Service:
         )
         self.health = self._health(buried_before)
         queries = QueryStore(pools.history)
-        self.process = RunningProcess(
+        self.process = running_process(
             settings, self.health, self.metrics, self.sink, DeadLetterStore(pools.questions)
         )
         databases = (pools.admission, pools.questions)

@@ -30,7 +30,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads.questions.query import QueryStore
 from svc.web.account.kept_form import signed_out
 from svc.web.shell.assets import Assets
-from svc.web.shell.process_view import DemoState, IngestLight, OwnerLink, ProcessView, UntilVisible
+from svc.web.shell.process_view import DemoState, OwnerLink, ProcessView, Rate
 from svc.web.shell.render import Renderer
 from svc.web.shell.site import Site
 from svc.web.table import PAGES
@@ -198,8 +198,14 @@ class NoProcess:
     async def health(self) -> dict[str, Any]:
         return self.report
 
-    def until_visible(self) -> UntilVisible:
-        return UntilVisible(0, None, None)
+    def until_queryable(self) -> tuple[int, float | None, float | None]:
+        return 0, None, None
+
+    def well(self) -> bool:
+        return True
+
+    def buried(self) -> int:
+        return 0
 
     def disk_free(self) -> int | None:
         return None
@@ -243,7 +249,7 @@ def process_view(**known: Any) -> ProcessView:
         return None
 
     plain: dict[str, Any] = {
-        "ingest": lambda: IngestLight(0.0, 0, 0, True),
+        "rate": Rate(lambda: 0, lambda: 0.0),
         "refused": lambda: [],
         "quotas": lambda _project_id: [],
         "owner_link": OwnerLink(now),

@@ -225,6 +225,14 @@ class Intake:
             return self.tally.refuse(self._unread(error))
         return self._offered(grant, clean, screening, room, signal)
 
+    async def take_json(self, project_id: int, body: bytes) -> str | None:
+        """Take a body that a page has made, as the doors do. None when it was taken, else why not."""
+        with self.spool.reservation() as room:
+            taking = self.take(Grant("pages", project_id, "write"), body, "identity", "json", room)
+            if isinstance(taking, Held | Large):
+                taking = await self.settled(taking)
+        return taking.message if isinstance(taking, Refusal) else None
+
     async def settled(self, taking: Held | Large) -> Taken | Refusal:
         """Wait until a large body is read, and until a durable spool has the batch, or has not.
 

@@ -7,6 +7,7 @@ from typing import Final
 from svc.store.retention.disk import DiskReads
 from svc.web.settings.health_text import told
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
+from svc.web.shell.process_view import UntilVisible
 
 #: Days of disk that are listed.
 DAYS_SHOWN: Final = 14
@@ -15,7 +16,7 @@ DAYS_SHOWN: Final = 14
 async def page(visit: Visit) -> Html:
     """The page."""
     process = visit.process_view.process
-    report = told(await process.health(), process.until_visible(), process.disk_free())
+    report = told(await process.health(), UntilVisible(*process.until_queryable()), process.disk_free())
     disk = await DiskReads(visit.means.questions).now()
     days = disk.days
     context = {

@@ -126,7 +126,17 @@ class Process(Protocol):
         """What `/actuator/health` says."""
         ...
 
-    def until_visible(self) -> UntilVisible: ...
+    def until_queryable(self) -> tuple[int, float | None, float | None]:
+        """The figures of `UntilVisible`."""
+        ...
+
+    def well(self) -> bool:
+        """Whether ingest is up."""
+        ...
+
+    def buried(self) -> int:
+        """Spans among the dead letters."""
+        ...
 
     def disk_free(self) -> int | None:
         """Bytes that are free where the database lies; None when it lies elsewhere."""
@@ -137,7 +147,8 @@ class Process(Protocol):
 class ProcessView:
     """What the pages read of the process itself."""
 
-    ingest: Callable[[], IngestLight]
+    #: How fast spans are accepted.
+    rate: Rate
     #: How far a project uses its quotas, as this process counted.
     quotas: Callable[[int], Sequence[QuotaUse]]
     #: Refused exports of the last minutes, by cause: `{status, cause, message, count}`.
@@ -153,3 +164,8 @@ class ProcessView:
     version: str
     process: Process
     sign_on: SignOnState | None
+
+    def ingest(self) -> IngestLight:
+        """What the foot of every page says of ingest."""
+        refused = sum(int(refusal["count"]) for refusal in self.refused())
+        return IngestLight(self.rate.per_s(), refused, self.process.buried(), self.process.well())

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from svc.wiring.pages import DemoProcess
+from svc.application.demo_process import DemoProcess
 
 
 async def test_a_demo_that_cannot_start_is_one_sentence_and_failed(
