@@ -7,6 +7,7 @@ Secrets: private keys pass through as PEM; faults name files and never what stan
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -18,8 +19,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from protocol.certificates import BadPair, CertificateFacts, Challenge, Pair
+from protocol.certificates import BadPair, CertificateFacts, Challenge, Pair, other_names
 from protocol.paths import path_refusal
+from svc.config.table import Settings
+
+log = logging.getLogger(__name__)
 
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
@@ -65,6 +69,15 @@ def checked(pair: Pair, now: datetime, where: str) -> CertificateFacts:
     facts = _facts(certificate)
     if facts.left(now) <= timedelta(0):
         raise BadPair(f"the certificate of {where} expired on {facts.ends_at:%Y-%m-%d}")
+    return facts
+
+
+def own_facts(settings: Settings, pair: Pair, now: datetime) -> CertificateFacts:
+    """What the operator's pair says. Raises `BadPair`; warns of another name."""
+    facts = checked(pair, now, str(settings.certs_dir))
+    assert settings.site_domain is not None
+    if not facts.covers(settings.site_domain):
+        log.warning(other_names(settings.site_domain, facts.names))
     return facts
 
 

@@ -6,7 +6,6 @@ plugs it into the listeners, health and metrics.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any, Final
 
@@ -17,20 +16,18 @@ from actors.leases import Leases
 from actors.notifications import NotificationListener
 from actors.ports import CertificateStore
 from actors.supervision import Board, Loop, Vitals
-from protocol.certificates import CertificateFacts, Pair, TlsState, other_names
+from protocol.certificates import Pair, TlsState
 from protocol.release import release
 from svc.config.table import Settings
 from svc.front.server.plain import PlainPort
 from svc.front.server.tls import TlsDoors
 from svc.runtime.clock import now
-from svc.secrets.certificates import checked, proof, read_pair, self_signed
+from svc.secrets.certificates import checked, own_facts, proof, read_pair, self_signed
 from svc.secrets.sealing import Sealer
 from svc.secrets.tls_files import TlsFiles
 from svc.store.postgres.database import Database
 from svc.store.replicas.certificates import PostgresCertificateStore
 from svc.wiring.keeping import CERTIFICATES
-
-log = logging.getLogger(__name__)
 
 #: What the sealed row of a certificate is for.
 PURPOSE: Final = "certificate"
@@ -90,7 +87,7 @@ class Tls:
     def _own(self, vitals: Vitals) -> OwnCertificate:
         return OwnCertificate(
             read=partial(read_pair, self.settings.certs_dir),
-            checked=partial(own_facts, self.settings),
+            checked=lambda pair: own_facts(self.settings, pair, now()),
             showcase=self.doors,
             state=self.state,
             nudge=self.nudge,
@@ -142,13 +139,4 @@ def open_tls(settings: Settings) -> Tls | None:
     if settings.tls_mode == "acme":
         return Tls(settings, TlsState(settings.tls_mode, domain), self_signed(domain, now()))
     pair = read_pair(settings.certs_dir)
-    return Tls(settings, TlsState(settings.tls_mode, domain, own_facts(settings, pair)), pair)
-
-
-def own_facts(settings: Settings, pair: Pair) -> CertificateFacts:
-    """What the operator's pair says. Raises `BadPair`; warns of another name."""
-    facts = checked(pair, now(), str(settings.certs_dir))
-    assert settings.site_domain is not None
-    if not facts.covers(settings.site_domain):
-        log.warning(other_names(settings.site_domain, facts.names))
-    return facts
+    return Tls(settings, TlsState(settings.tls_mode, domain, own_facts(settings, pair, now())), pair)
