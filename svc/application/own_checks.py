@@ -6,6 +6,7 @@ away. When a rule fires is a rule of `svc.domain.alerts.checking`; nothing here 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -19,6 +20,7 @@ from actors.disk_budget import DiskTally
 from protocol.alerts import AlertFacts, AlertRule, CheckResult, RuleKind
 from protocol.samples import BackupSample, CertificateSample, DiskSample, Sample
 from svc.application.alert_dispatcher import AlertDispatcher
+from svc.config.table import Settings
 from svc.domain.alerts.checking import SOON, saw_backup, saw_certificate, saw_disk, saw_down
 from svc.domain.alerts.params import (
     BackupParams,
@@ -113,3 +115,9 @@ class OwnChecks:
         """The certificate that is served."""
         params = cast(CertificateParams, read_params(rule.kind, rule.params))
         return saw_certificate(params, self.certificate_left_s(), moment)
+
+
+def copy_name(settings: Settings) -> str:
+    """What this copy is called: its host, and its port, by which two copies on one host differ."""
+    host, port = socket.gethostname(), settings.http_bind[1]
+    return f"{host}:{port}" if port else host

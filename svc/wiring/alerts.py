@@ -5,7 +5,6 @@ What a rule sees is a rule of the domain; here it is only said where its figures
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -22,7 +21,7 @@ from protocol.alerts import (
     RuleKind,
 )
 from svc.application.alert_dispatcher import AlertDispatcher
-from svc.application.own_checks import OwnChecks
+from svc.application.own_checks import OwnChecks, copy_name
 from svc.application.safekeeping import Safekeeping
 from svc.config.table import Settings
 from svc.domain.alerts.channels.table import CHANNELS
@@ -44,12 +43,6 @@ from svc.wiring.tls import Tls
 DELIVERERS: Final = 3
 #: What every copy checks for itself.
 BY_EACH_COPY: Final[frozenset[RuleKind]] = frozenset({"ingest.down"})
-
-
-def copy_name(settings: Settings) -> str:
-    """What this copy is called: its host, and its port, by which two copies on one host differ."""
-    host, port = socket.gethostname(), settings.http_bind[1]
-    return f"{host}:{port}" if port else host
 
 
 def own_checks(

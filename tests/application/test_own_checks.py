@@ -11,10 +11,9 @@ from actors.backups import BackupTally
 from actors.disk_budget import DiskTally
 from protocol.alerts import AlertRule, RuleKind
 from protocol.samples import BackupSample, DiskSample
-from svc.application.own_checks import OwnChecks
+from svc.application.own_checks import OwnChecks, copy_name
 from svc.config.table import read_settings
 from svc.domain.alerts.params import kept_params, read_params
-from svc.wiring.alerts import copy_name
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
