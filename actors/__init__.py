@@ -31,9 +31,9 @@ everyone else holds a handle or a passive object that the wiring lends.
 The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
-Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders`, `keys`, `roller`; then the other
-spools (`disk_spool`, `broker_spool`), the quiet loops (`partitions`, `hours`, `sweeper`, `exporters`,
-`purger`, `eraser`, `certificates`, `leases`, `attempts`, `disk_budget`, `backups`, `alerts`,
-`alert_outage`, all of them `rounds`), `tee`, `notifications`, and `detecting` (what runs in the other
-process is in `svc.detecting`), at last `launcher` and `runner_child`.
+Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders` (and `compiled`, which renews
+them), `keys`, `roller`; then the other spools (`disk`, `broker`), the quiet loops (`partitions`, `hours`,
+`sweeper`, `exporters`, `purger`, `eraser`, `certificates`, `leases`, `attempts`, `disk_budget`, `backups`,
+`alerts`, `alert_outage`, all of them `rounds`), `tee`, `notifications`, and `detecting` (what runs in the
+other process is in `svc.detecting`), at last `launcher` and `runner_child`.
 """

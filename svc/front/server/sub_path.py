@@ -2,7 +2,7 @@
 
 Owns the translation of heads: inside, the service lives at the root, and nobody behind the door knows of the
 path. `Door` asks it first; pages have their links translated by `svc.web.shell.render`, and whoever writes a
-whole address (`svc.wiring.people`, `alert_dispatcher`) adds the path to its origin. Reads no body.
+whole address (`svc.application.addresses`) adds the path to its origin. Reads no body.
 
 A terminator may hand the path on or take it off: what comes with it loses it here, and what comes without it
 is taken as it is, so that health is found where it always was.
