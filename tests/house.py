@@ -380,6 +380,16 @@ def long_files(tree: Tree) -> list[str]:
     ]
 
 
+#: The room that puts everything together, and the lines that it takes at most: what decides lies elsewhere.
+WIRING, WIRING_LINES = "svc/wiring/", 1_500
+
+
+def heavy_wiring(tree: Tree) -> list[str]:
+    """What is plugged into what fits into a few files."""
+    lines = sum(len(tree.text(path).splitlines()) for path in tree.modules if path.startswith(WIRING))
+    return [f"{WIRING}: {lines} lines"] if lines > WIRING_LINES else []
+
+
 #: Words that say nothing of a thing by themselves.
 BARE_NAMES = frozenset(
     word
@@ -495,6 +505,7 @@ LAWS: dict[str, Callable[[Tree], list[str]]] = {
         repeated_classes,
         long_functions,
         long_files,
+        heavy_wiring,
         bare_names,
         asyncpg_outside_the_store,
         rows_by_executemany,

@@ -44,6 +44,10 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
     ),
     "long_functions": ({"protocol/a.py": "def walk():\n" + "    pass\n" * 60}, "protocol/a.py:walk"),
     "bare_names": ({"actors/a.py": "def act() -> None:\n    found = 1"}, "actors: 1 of 1 local names"),
+    "heavy_wiring": (
+        {"svc/wiring/a.py": "x = 1\n" * 900, "svc/wiring/b.py": "x = 1\n" * 601},
+        "svc/wiring/: 1501 lines",
+    ),
     "long_files": ({"protocol/a.py": "x = 1\n" * 401}, "protocol/a.py"),
     "asyncpg_outside_the_store": ({"svc/front/a.py": "from asyncpg.pool import Pool"}, "svc/front/a.py"),
     "rows_by_executemany": (
