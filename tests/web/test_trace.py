@@ -213,6 +213,27 @@ async def test_pictures_and_sounds_of_a_message_are_sent_as_what_they_are(owner:
     assert saved.body == noise_png(140)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "status", "content_range", "first", "last"),
+    [
+        ("bytes=0-1", 206, "bytes 0-1/7980", 0, 2),
+        ("bytes=44-", 206, "bytes 44-7979/7980", 44, 7980),
+        ("bytes=7000-99999", 206, "bytes 7000-7979/7980", 7000, 7980),
+        ("bytes=7980-", 416, "bytes */7980", 0, 0),
+        ("bytes=2-1", 416, "bytes */7980", 0, 0),
+        ("bytes=-5", 200, None, 0, 7980),
+        ("bytes=0-1,4-5", 200, None, 0, 7980),
+    ],
+)
+async def test_a_part_of_a_sound_is_sent_where_a_part_is_wanted(
+    owner: Visitor, wanted: str, status: int, content_range: str | None, first: int, last: int
+) -> None:
+    sent = await owner.get(f"{at('pictured')}/spans/{1:016x}/file?at=input.0.2", Range=wanted)
+    assert (sent.status, sent.headers.get("content-range")) == (status, content_range)
+    assert sent.headers["accept-ranges"] == "bytes"
+    assert sent.body == WAV[first:last]
+
+
 @pytest.mark.parametrize("number", [3, 4])
 async def test_a_file_that_could_run_something_is_only_ever_downloaded(owner: Visitor, number: int) -> None:
     span = f"{at('pictured')}/spans/{1:016x}"

@@ -57,6 +57,8 @@ HEADERS: Final = {
 }
 #: Pictures and sounds: they hardly get smaller, and a browser that shows one alone styles it by itself.
 _MEDIA: Final = ("image/", "audio/")
+#: One range of bytes from a place on; any other is answered with the whole, as is allowed.
+_RANGE: Final = re.compile(r"bytes=(\d{1,12})-(\d{1,12})?", re.ASCII)
 _MEDIA_POLICY: Final = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
 #: Attributes that hold paths of ours. Quotes of what others sent are escaped, so it holds no attribute.
 _LINK: Final = re.compile(
@@ -75,11 +77,15 @@ class Asked:
 
     etag: str | None
     gzip: bool
+    #: The first and the last byte that are wanted, the last one where it is said.
+    byte_range: tuple[int, int | None] | None = None
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> Asked:
         """From its headers, in lower case."""
-        return cls(headers.get("if-none-match"), "gzip" in headers.get("accept-encoding", ""))
+        match = _RANGE.fullmatch(headers.get("range", ""))
+        byte_range = (int(match[1]), int(match[2]) if match[2] else None) if match else None
+        return cls(headers.get("if-none-match"), "gzip" in headers.get("accept-encoding", ""), byte_range)
 
 
 def _finalize(value: Any) -> Any:
@@ -181,6 +187,7 @@ class Renderer:
         )
         if content_type.startswith(_MEDIA):
             response.headers["content-security-policy"] = _MEDIA_POLICY
+            _in_range(response, answer.body, negotiation)
         if answer.file_name is not None:
             response.headers["content-disposition"] = f"attachment; filename={json.dumps(answer.file_name)}"
         return response
@@ -238,6 +245,23 @@ class Renderer:
             headers["content-encoding"] = "gzip"
         body = file.packed if negotiation.gzip else file.body
         return Response(body, headers=headers, content_type=file.content_type)
+
+
+def _in_range(response: Response, body: bytes, negotiation: Asked) -> None:
+    """Send the part that was wanted: Safari plays no sound from who answers ranges with the whole."""
+    response.headers["accept-ranges"] = "bytes"
+    if response.status_code != 200 or negotiation.byte_range is None:
+        return
+    first, last = negotiation.byte_range
+    last = len(body) - 1 if last is None else min(last, len(body) - 1)
+    if first > last:
+        response.status_code = 416
+        response.set_data(b"")
+        response.headers["content-range"] = f"bytes */{len(body)}"
+        return
+    response.status_code = 206
+    response.set_data(body[first : last + 1])
+    response.headers["content-range"] = f"bytes {first}-{last}/{len(body)}"
 
 
 def _compressed(body: bytes) -> bytes:
