@@ -60,6 +60,7 @@ _OWN: Final[tuple[tuple[str, Field], ...]] = (
     ("cachedInputTokens", "cache_read_tokens"),
     ("cached_content_token_count", "cache_read_tokens"),
     ("cachedContentTokenCount", "cache_read_tokens"),
+    ("cachedContentTokens", "cache_read_tokens"),
     ("reasoning_tokens", "reasoning_tokens"),
     ("reasoningTokens", "reasoning_tokens"),
     ("reasoning_output_tokens", "reasoning_tokens"),

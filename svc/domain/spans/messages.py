@@ -13,8 +13,8 @@ The normal form of a message is `{role, parts, name?, finish_reason?}`; a part i
 - `{type: "media", media, mime_type, uri, data}`, or with `value` where the part is of no known type
 
 with null, in media and reasoning with nothing, for what was not said. Styles read: OpenTelemetry GenAI parts;
-OpenAI chat messages and Responses items; Anthropic and Bedrock content blocks; Gemini parts; LangChain
-messages, plain or serialised; Vercel parts.
+OpenAI chat messages and Responses items; Anthropic and Bedrock content blocks; Gemini and Genkit
+parts; LangChain messages, plain or serialised; Vercel parts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,17 @@ from typing import Any, Final
 import msgspec
 
 from protocol.text import clean
+from svc.domain.spans.message_words import (
+    KEPT_UNDER,
+    LOOSE,
+    MEDIA,
+    REASONING,
+    ROLES,
+    TEXT,
+    TOOL_CALL,
+    TOOL_RESULT,
+    UNNAMED,
+)
 from svc.domain.spans.tool_results import Failure, failure_in
 from svc.domain.spans.values import decoded, text
 
@@ -36,69 +47,6 @@ Asked = tuple[str | None, str | None]
 PREVIEW_CHARS: Final = 200
 #: How deep lists and wrappers are followed to reach messages.
 _DEPTH: Final = 4
-
-ROLES: Final[Mapping[str, str]] = {
-    "human": "user",
-    "humanmessage": "user",
-    "ai": "assistant",
-    "aimessage": "assistant",
-    "aimessagechunk": "assistant",
-    "model": "assistant",
-    "bot": "assistant",
-    "developer": "system",
-    "systemmessage": "system",
-    "function": "tool",
-    "toolmessage": "tool",
-}
-
-_TEXT: Final = frozenset({"text", "input_text", "output_text", "refusal", "summary_text"})
-_REASONING: Final = frozenset({"reasoning", "thinking", "redacted_thinking"})
-_TOOL_CALL: Final = frozenset(
-    {"tool_call", "tool_use", "server_tool_use", "function_call", "function", "functioncall", "tooluse"}
-)
-_TOOL_RESULT: Final = frozenset(
-    {
-        "tool_call_response",
-        "tool_result",
-        "tool_response",
-        "function_call_output",
-        "function_response",
-        "functionresponse",
-        "toolresult",
-    }
-)
-_MEDIA: Final = frozenset(
-    {"image", "audio", "video", "file", "document", "blob", "uri", "media"}
-    | {"inlinedata", "inline_data", "filedata", "file_data"}
-)
-#: Keys under which Gemini and Bedrock put a part whose type they do not name.
-_UNNAMED: Final = (
-    "text",
-    "functionCall",
-    "function_call",
-    "functionResponse",
-    "function_response",
-    "toolUse",
-    "toolResult",
-    "inlineData",
-    "inline_data",
-    "fileData",
-    "file_data",
-    "image",
-)
-#: Items of the OpenAI Responses API that are no messages but stand among them, and who says them.
-_LOOSE: Final = {"function_call": "assistant", "function_call_output": "tool", "reasoning": "assistant"}
-#: Where chains and agents keep the conversation inside their input or output.
-_KEPT_UNDER: Final = (
-    "messages",
-    "input",
-    "output",
-    "inputs",
-    "outputs",
-    "choices",
-    "generations",
-    "contents",
-)
 
 
 def conversation(value: Any, depth: int = _DEPTH) -> list[Any] | None:
@@ -118,7 +66,7 @@ def conversation(value: Any, depth: int = _DEPTH) -> list[Any] | None:
         if _is_message(value):
             return [value]
         if depth:
-            for key in _KEPT_UNDER:
+            for key in KEPT_UNDER:
                 if (messages := conversation(value.get(key), depth - 1)) is not None:
                     return messages
     return None
@@ -147,7 +95,7 @@ def _is_message(item: dict[str, Any]) -> bool:
     kind = item.get("type")
     if type(kind) is not str:
         return False
-    return kind in _LOOSE or (("content" in item or "data" in item) and kind.lower() in ROLES)
+    return kind in LOOSE or (("content" in item or "data" in item) and kind.lower() in ROLES)
 
 
 def unwrapped(message: Any) -> Message:
@@ -178,13 +126,13 @@ def role_of(message: Message) -> str:
         role = message.get("type")
         if type(role) is not str:
             return "assistant" if "finish_reason" in message else "user"
-        role = _LOOSE.get(role, role)
+        role = LOOSE.get(role, role)
     role = role.lower()
     return ROLES.get(role, role)
 
 
 def _is_loose(message: Message) -> bool:
-    return "role" not in message and type(kind := message.get("type")) is str and kind in _LOOSE
+    return "role" not in message and type(kind := message.get("type")) is str and kind in LOOSE
 
 
 def parts(message: Message) -> list[dict[str, Any]]:
@@ -221,19 +169,19 @@ def _part(item: Any) -> dict[str, Any] | None:
         return _call(item)
     if type(kind) is not str:
         # Not named by a type: the first known key is the type, its value the part.
-        kind = next((key for key in _UNNAMED if key in item), "")
+        kind = next((key for key in UNNAMED if key in item), "")
         if type(inner := item.get(kind)) is dict:
             item = inner
         elif kind == "text" and item.get("thought") is True:
             kind = "reasoning"
         kind = kind or ("text" if "content" in item else "")
     kind = kind.lower().replace("-", "_")
-    if kind in _TEXT:
+    if kind in TEXT:
         content = text_of(_first_value(item, "content", "text", "refusal"))
         return None if content is None else {"type": "text", "text": content}
-    if kind in _TOOL_CALL:
+    if kind in TOOL_CALL:
         return _call(item)
-    if kind in _TOOL_RESULT:
+    if kind in TOOL_RESULT:
         result = _first_value(item, "response", "result", "output", "content")
         if type(result) is dict and result.keys() == {"type", "value"}:
             # Vercel says beside a tool's output what type it has.
@@ -246,15 +194,15 @@ def _part(item: Any) -> dict[str, Any] | None:
             "result": result,
             **failed,
         }
-    if kind in _REASONING:
+    if kind in REASONING:
         return _compact(type="reasoning", text=_reasoning_of(item))
-    if (head := kind.removeprefix("input_").removesuffix("_url")) in _MEDIA:
+    if (head := kind.removeprefix("input_").removesuffix("_url")) in MEDIA:
         return _media(head, item)
     return {"type": "media", "media": kind or "unknown", "value": item}
 
 
 def _reasoning_of(item: dict[str, Any]) -> str | None:
-    reasoning = _first_value(item, "content", "text", "thinking", "summary")
+    reasoning = _first_value(item, "content", "text", "thinking", "summary", "reasoning")
     if type(reasoning) is list:
         texts = (part.get("text") for part in reasoning if type(part) is dict)
         return "\n".join(part for part in texts if type(part) is str)
@@ -280,6 +228,7 @@ def _call_id(item: Message) -> Any:
         or item.get("toolCallId")
         or item.get("tool_use_id")
         or item.get("toolUseId")
+        or item.get("ref")
         or item.get("id")
     )
 
@@ -291,7 +240,9 @@ def _media(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     return _compact(
         type="media",
         media=modality if type(modality) is str else kind,
-        mime_type=_first_value(inner, "mime_type", "media_type", "mimeType", "mediaType", "format"),
+        mime_type=_first_value(
+            inner, "mime_type", "media_type", "mimeType", "mediaType", "contentType", "format"
+        ),
         uri=_first_value(
             inner,
             "uri",

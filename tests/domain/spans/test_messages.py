@@ -46,6 +46,28 @@ HELLO = {"type": "text", "text": "hello"}
             "user",
             [{"type": "media", "media": "image", "mime_type": "image/png", "data": "AA"}],
         ),
+        # smolagents
+        ({"role": "tool-response", "content": [{"type": "text", "text": "hello"}]}, "tool", [HELLO]),
+        ({"role": "tool-call", "content": "hello"}, "assistant", [HELLO]),
+        # Genkit
+        (
+            {"role": "model", "content": [{"toolRequest": {"ref": "c1", "name": "f", "input": {"a": 1}}}]},
+            "assistant",
+            [CALL],
+        ),
+        (
+            {"role": "tool", "content": [{"toolResponse": {"ref": "c1", "output": {"b": 2}}}]},
+            "tool",
+            [RESULT],
+        ),
+        (
+            {
+                "role": "user",
+                "content": [{"media": {"contentType": "image/png", "url": "https://x.y/z.png"}}],
+            },
+            "user",
+            [{"type": "media", "media": "media", "mime_type": "image/png", "uri": "https://x.y/z.png"}],
+        ),
         # OpenAI chat
         ({"role": "developer", "content": "hello"}, "system", [HELLO]),
         ({"role": "user", "content": [{"type": "text", "text": "hello"}]}, "user", [HELLO]),

@@ -27,7 +27,7 @@ from svc.domain.feedback.entries import Rating
 from svc.domain.marks.forms import demanded_blocks
 from svc.domain.marks.tool_schemas import ToolSchemas, tools_offered
 from svc.domain.spans.conversation_history import STAND_IN_ROLE, shortened
-from svc.domain.spans.messages import ROLES, normal, parts, role_of, text_of, unwrapped
+from svc.domain.spans.messages import normal, parts, role_of, text_of, unwrapped
 from svc.domain.spans.span import CostSource, Kind, Repeats, Status, ToolCall
 from svc.domain.spans.values import name
 from svc.domain.traces.rollup import Timed, by_start
@@ -294,7 +294,7 @@ def _systems(history: str) -> tuple[list[bytes] | None, int]:
         # As `role_of` has it.
         if not role:
             return None, 0
-        if ROLES.get(role := role.lower(), role) == "system":
+        if role_of({"role": role}) == "system":
             parts = bytes(head.parts)
             systems.append(bytes(head.content) if parts == _NULL else parts)
     return systems, stood_in
