@@ -324,13 +324,21 @@ def answer(messages: list[Any], limit: int) -> tuple[str | None, list[Asked], di
                 texts.append(part["text"])
             elif part["type"] == "tool_call":
                 if len(calls) < limit:
-                    calls.append((text(part["id"]), text(part["name"])))
+                    calls.append(_asked(part))
             elif part["type"] == "tool_result" and (call_id := text(part["id"])) is not None:
                 failure = failure_in(part["result"], failed=part.get("is_error") is True)
                 if failure is not None:
                     failures[call_id] = failure
         reply = "\n".join(texts) or reply
     return reply, calls, failures
+
+
+def _asked(call: Mapping[str, Any]) -> Asked:
+    call_id, name = text(call["id"]), text(call["name"])
+    # Google's kit and instrumentation number calls without an id within an answer: the next one repeats it.
+    if call_id and name and call_id.startswith(f"{name}_") and call_id[len(name) + 1 :].isdigit():
+        call_id = None
+    return call_id, name
 
 
 def text_of(value: Any) -> str | None:

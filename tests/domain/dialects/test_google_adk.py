@@ -9,6 +9,7 @@ import pytest
 
 from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
+from tests.domain.dialects.clients import calls, span
 
 REQUEST = {
     "model": "gemini-2.5-flash",
@@ -116,3 +117,22 @@ def test_a_tool_shows_what_it_was_called_with_and_has_no_id_when_none_was_specif
 def test_merged_tools_are_no_call_once_more() -> None:
     row = mapped({**TOOL, "gen_ai.tool.name": "(merged tools)", "gcp.vertex.agent.tool_call_args": "N/A"})
     assert (row.kind, row.tool_calls) == ("step", ())
+
+
+def test_an_id_that_numbers_a_call_within_its_answer_is_none() -> None:
+    asks = {
+        "gen_ai.operation.name": "generate_content",
+        "gen_ai.request.model": "gemini-2.5-flash",
+        "gcp.vertex.agent.invocation_id": "e-1",
+        "gen_ai.output.messages": json.dumps(
+            [{"role": "assistant", "parts": [{"type": "tool_call", "id": "look_0", "name": "look"}]}]
+        ),
+    }
+    runs = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look",
+        "gen_ai.tool.call.id": "adk-1",
+        "gcp.vertex.agent.event_id": "x",
+    }
+    model, tool = span(1, "generate_content", asks), span(2, "execute_tool look", runs)
+    assert calls(model, tool) == [("look", "ok", None)]
