@@ -16,13 +16,18 @@ from svc.domain.dialects.usage_objects import DETAILS, agreeing, opened
 from svc.domain.spans.values import text_unquoted
 
 _CALLS: Final = ("llm", "embedding", "reranker")
+#: A span that says any of these has usage of its own.
+_SAID: Final = frozenset({"request_model", "response_model", "input_tokens", "output_tokens"})
 _ENDINGS: Final = ("usage_metadata", ".usage")
 
 
 def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
-    """The usage of the first object that agrees with what the span says, and the model."""
+    """The usage of the first object that agrees with what the span says, and the model; of a call alone."""
     if "request_model" not in fields and "response_model" not in fields and fields.get("kind") in _CALLS:
         yield "request_model", text_unquoted(attributes.get("model"))
+    # What LiteLLM writes down of a request below the call is no call once more.
+    if fields.get("kind") not in _CALLS and _SAID.isdisjoint(fields):
+        return
     for key, value in attributes.items():
         if key.endswith(_ENDINGS) and (usage := opened(value)):
             counts = tuple(agreeing(usage, fields))

@@ -10,6 +10,7 @@ import pytest
 
 from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, mapped, wire
+from tests.domain.dialects.clients import rolled, span
 
 CALL = {
     "gen_ai.operation.name": "chat",
@@ -143,3 +144,13 @@ def test_a_guardrail_is_one() -> None:
 def test_the_older_keys_name_the_request_by_its_function() -> None:
     assert mapped({"llm.request.type": "acompletion"}).kind == "llm"
     assert mapped({"llm.request.type": "aembedding"}).kind == "embedding"
+
+
+def test_the_request_below_a_call_is_no_call_once_more() -> None:
+    usage = str({"completion_tokens": 30, "prompt_tokens": 120, "total_tokens": 150})
+    raw = {"llm.openai.model": "gpt-4o-2024-08-06", "llm.openai.usage": usage}
+    call, request = span(1, "litellm_request", CALL), span(2, "raw_gen_ai_request", raw, below=1)
+    trace = rolled(call, request)
+    assert (trace.input_tokens, trace.cache_read_tokens, trace.output_tokens) == (20, 100, 30)
+    assert trace.unpriced_spans == 0
+    assert trace.total_cost is not None
