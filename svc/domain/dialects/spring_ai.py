@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from svc.domain.dialects.dialect import Dialect
 from svc.domain.spans.span import Kind
+from svc.domain.spans.values import present, unquoted
 
 KINDS: Final[Mapping[str, Kind]] = {
     "tool_call": "tool",
@@ -21,6 +22,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 _KIND: Final = "spring.ai.kind"
+_RESULT: Final = "spring.ai.tool.call.result"
 
 
 def _kind(value: Any) -> Kind | None:
@@ -35,11 +37,13 @@ DIALECT: Final = Dialect(
         "session_id": ("spring.ai.chat.client.conversation.id",),
         "named": ("spring.ai.advisor.name",),
         "tool_name": ("spring.ai.tool.definition.name", "spring.ai.tool.name"),
+        "tool_call_id": ("spring.ai.tool.call.id",),
         "tool_arguments": ("spring.ai.tool.call.arguments",),
-        "tool_result": ("spring.ai.tool.call.result",),
+        "tool_result": (_RESULT,),
         "input_text": ("db.vector.query.content",),
     },
-    readers={_KIND: _kind},
+    # A result in words is written as JSON.
+    readers={_KIND: _kind, _RESULT: lambda value: present(unquoted(value))},
     details={"tool_description": ("spring.ai.tool.definition.description",)},
     beside_genai=True,
     reads=("spring.ai.*",),

@@ -283,7 +283,8 @@ def test_spring_ai_calls_a_tool() -> None:
         "spring.ai.tool.definition.name": "get_weather",
         "spring.ai.tool.definition.description": "Looks.",
         "spring.ai.tool.call.arguments": '{"city":"Paris"}',
-        "spring.ai.tool.call.result": "Sunny.",
+        "spring.ai.tool.call.id": "call_1",
+        "spring.ai.tool.call.result": '"Sunny."',
     }
     row = mapped(said, name="tool_call get_weather")
     assert (row.kind, row.provider) == ("tool", None)
