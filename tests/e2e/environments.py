@@ -67,6 +67,34 @@ def node_with(
     return node
 
 
+def java_with(folder: Path, *, otherwise: Callable[[str], NoReturn] = missing) -> str:
+    """java, after the jars that a folder's pom.xml names lie under its `target/lib`."""
+    maven, java = shutil.which("mvn"), shutil.which("java")
+    if maven is None or java is None:
+        otherwise("java with Maven")
+    command = [maven, "-q", "-B", "-f", str(folder / "pom.xml"), "package"]
+    with _alone(Path(tempfile.gettempdir()), f"trace-svc-maven-{folder.name}"):
+        done = subprocess.run(command, capture_output=True, timeout=INSTALL_TIMEOUT_S)
+    if done.returncode:
+        otherwise(f"the jars of {folder.name}/pom.xml (Maven and a package registry)")
+    return java
+
+
+def go_with(folder: Path, *, otherwise: Callable[[str], NoReturn] = missing) -> str:
+    """The program that go builds from a folder's module."""
+    go = shutil.which("go")
+    if go is None:
+        otherwise("go")
+    program = folder / "target" / folder.name
+    with _alone(Path(tempfile.gettempdir()), f"trace-svc-go-{folder.name}"):
+        done = subprocess.run(
+            [go, "build", "-o", program, "."], cwd=folder, capture_output=True, timeout=INSTALL_TIMEOUT_S
+        )
+    if done.returncode:
+        otherwise(f"the modules of {folder.name}/go.mod (go and a module proxy)")
+    return str(program)
+
+
 @contextmanager
 def _alone(folder: Path, name: str) -> Iterator[None]:
     """Hold a lock: the workers of one run install one after the other."""

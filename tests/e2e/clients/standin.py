@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +19,11 @@ from tests.answering import answering
 
 ANSWER = "It is sunny in Paris."
 ARGUMENTS = {"city": "Paris"}
+TOOL = "get_weather"
+#: What stands in a request that holds the result of a tool.
+_RESULTS = ('"tool"', '"text": "Observation:', "function_call_output", "tool_result", "functionResponse")
+#: A tool with which an agent ends, in the place of an answer in words.
+_LAST_TOOL = "final_answer"
 #: The model that answers, where it is not the one that was asked.
 DATED = {"gpt-4o": "gpt-4o-2024-08-06", "gpt-4o-mini": "gpt-4o-mini-2024-07-18"}
 
@@ -26,12 +31,12 @@ Event = tuple[str, dict[str, Any]]
 
 
 class StandIn:
-    """The running server. `calls` counts model calls by client and API, `tools` the tools asked for."""
+    """The running server. `calls` counts model calls by client and API, `tools` names the tools asked for."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.tools: Counter[str] = Counter()
+        self.tools: defaultdict[str, list[str]] = defaultdict(list)
         self.numbers = itertools.count(1)
 
 
@@ -48,13 +53,19 @@ def _chat_usage() -> dict[str, Any]:
 def _tool(request: dict[str, Any]) -> str | None:
     """The name of the tool to call, if any."""
     tools = request.get("tools") or []
-    said = json.dumps(request.get("messages") or request.get("input") or "")
-    if not tools or any(word in said for word in ('"tool"', "function_call_output", "tool_result")):
-        return None
-    if "functionDeclarations" in tools[0]:
-        return None
-    name: str = tools[0].get("name") or tools[0]["function"]["name"]
-    return name
+    names = [name for tool in tools if (name := tool.get("name") or tool.get("function", {}).get("name"))]
+    said = json.dumps(request.get("messages") or request.get("input") or request.get("contents") or "")
+    if any(word in said for word in _RESULTS):
+        return _LAST_TOOL if _LAST_TOOL in names else None
+    if tools and (declared := tools[0].get("functionDeclarations")):
+        # A coding agent of Google's declares tools of its own, which would act on this machine.
+        return TOOL if declared[0]["name"] == TOOL else None
+    return names[0] if names else None
+
+
+def arguments(tool: str) -> dict[str, str]:
+    """What a tool is called with."""
+    return {"answer": ANSWER} if tool == _LAST_TOOL else ARGUMENTS
 
 
 def chat(request: dict[str, Any], number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -63,7 +74,7 @@ def chat(request: dict[str, Any], number: int) -> tuple[dict[str, Any], list[dic
     tool = _tool(request)
     message: dict[str, Any] = {"role": "assistant", "content": None if tool else ANSWER}
     if tool:
-        function = {"name": tool, "arguments": json.dumps(ARGUMENTS)}
+        function = {"name": tool, "arguments": json.dumps(arguments(tool))}
         message["tool_calls"] = [{"id": f"call_{number}", "type": "function", "function": function}]
     finish = "tool_calls" if tool else "stop"
     whole = {
@@ -154,9 +165,11 @@ def messages(request: dict[str, Any], number: int) -> tuple[dict[str, Any], list
     return whole, [(name, {"type": name, **data}) for name, data in events]
 
 
-def gemini(model: str) -> dict[str, Any]:
-    """An answer of Google's, without a tool."""
-    content = {"role": "model", "parts": [{"text": ANSWER}]}
+def gemini(request: dict[str, Any], model: str) -> dict[str, Any]:
+    """An answer of Google's."""
+    tool = _tool(request)
+    part = {"functionCall": {"name": tool, "args": ARGUMENTS}} if tool else {"text": ANSWER}
+    content = {"role": "model", "parts": [part]}
     usage = {
         "promptTokenCount": 120, "cachedContentTokenCount": 100, "candidatesTokenCount": 18,
         "thoughtsTokenCount": 12, "totalTokenCount": 150,
@@ -181,8 +194,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         _, client, *_, api = self.path.partition("?")[0].split("/")
         number = next(self.standin.numbers)
-        self.standin.calls[client, api] += 1
-        self.standin.tools[client] += _tool(body) is not None
+        self.standin.calls[client, "generateContent" if ":" in api else api] += 1
+        if tool := _tool(body):
+            self.standin.tools[client].append(tool)
         streamed = bool(body.get("stream"))
         match api:
             case "completions":
@@ -198,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
                 whole, stream = embeddings(body), []
             case _ if ":" in api:
                 model, _, verb = api.partition(":")
-                whole = gemini(model)
+                whole = gemini(body, model)
                 stream, streamed = [f"data: {json.dumps(whole)}\n\n"], verb.startswith("stream")
             case _:
                 self.send_error(404)

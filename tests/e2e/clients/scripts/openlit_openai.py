@@ -1,0 +1,7 @@
+import openlit
+from exporting import done
+from openai_calls import make_calls
+
+openlit.init(disable_metrics=True)
+make_calls()
+done()
