@@ -117,7 +117,8 @@ def wilson(failures: int, units: int) -> tuple[float, float]:
     p, z2 = failures / units, Z_95 * Z_95
     middle = (p + z2 / (2 * units)) / (1 + z2 / units)
     half = Z_95 * math.sqrt(p * (1 - p) / units + z2 / (4 * units * units)) / (1 + z2 / units)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    # Rounding may leave the proportion itself just outside: 4 of 4.
+    return min(max(middle - half, 0.0), p), max(min(middle + half, 1.0), p)
 
 
 def benjamini_hochberg(p_values: Sequence[float], q: float) -> list[bool]:

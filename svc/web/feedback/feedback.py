@@ -102,15 +102,15 @@ async def name_rows(visit: Visit, low: datetime, high: datetime, most: int) -> l
     """What the names with most entries say over a range, for a page that shows them beside other things."""
     reads = FeedbackSums(visit.means.database)
     names = await reads.names(visit.project.id, low, high)
-    said = [sums for sums in names if sums.numbers][:most]
-    by_day = await reads.by_day(visit.project.id, [sums.name for sums in said], low)
+    with_numbers = [sums for sums in names if sums.numbers][:most]
+    by_day = await reads.by_day(visit.project.id, [sums.name for sums in with_numbers], low)
     instants = {"from": timestamp(low), "to": timestamp(high)}
     return [
         attrs.evolve(
             _name_row(visit, sums, [day for day in by_day.get(sums.name, []) if day[0] < high], ""),
             address=query(f"{visit.base}/traces", q=str(Token("feedback", sums.name)), **instants),
         )
-        for sums in said
+        for sums in with_numbers
     ]
 
 

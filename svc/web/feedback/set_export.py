@@ -15,7 +15,7 @@ from svc.web.shell.page import PROJECT, Download, PageRoute, Visit
 async def export(visit: Visit) -> Download | Refusal:
     """The file. Raises `Refused`."""
     format_ = next(
-        (known for known in FORMATS.values() if known.name == visit.query.get("format", "lines")), None
+        (form for form in FORMATS.values() if form.name == visit.query.get("format", "lines")), None
     )
     if format_ is None:
         return BAD_REQUEST.saying(f"format is one of {', '.join(FORMATS)}")

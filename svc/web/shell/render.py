@@ -180,8 +180,8 @@ class Renderer:
 
     async def sent(self, answer: Sent, negotiation: Asked) -> Response:
         """A document that is no page. A download is text or bytes, and is never opened here."""
-        kept = answer.file_name is None or answer.content_type == BYTES
-        content_type = answer.content_type if kept else "text/plain; charset=utf-8"
+        is_text = answer.file_name is not None and answer.content_type != BYTES
+        content_type = "text/plain; charset=utf-8" if is_text else answer.content_type
         response = await self._sent(
             answer.body, content_type, negotiation, 200, secret=answer.secret, etag=answer.etag
         )
@@ -252,16 +252,16 @@ def _in_range(response: Response, body: bytes, negotiation: Asked) -> None:
     response.headers["accept-ranges"] = "bytes"
     if response.status_code != 200 or negotiation.byte_range is None:
         return
-    first, last = negotiation.byte_range
-    last = len(body) - 1 if last is None else min(last, len(body) - 1)
-    if first > last:
+    start, end = negotiation.byte_range
+    end = len(body) if end is None else min(end + 1, len(body))
+    if start >= end:
         response.status_code = 416
         response.set_data(b"")
         response.headers["content-range"] = f"bytes */{len(body)}"
         return
     response.status_code = 206
-    response.set_data(body[first : last + 1])
-    response.headers["content-range"] = f"bytes {first}-{last}/{len(body)}"
+    response.set_data(body[start:end])
+    response.headers["content-range"] = f"bytes {start}-{end - 1}/{len(body)}"
 
 
 def _compressed(body: bytes) -> bytes:

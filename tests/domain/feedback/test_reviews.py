@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from svc.domain.feedback.reviews import MOST_COMPARED, Review, ReviewProgress, agreements, progress
@@ -49,6 +49,7 @@ def test_who_shares_no_entry_is_not_compared_nor_is_more_than_so_many() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
+@example([(True, True)] * 4)
 def test_kappa_lies_below_one_and_is_one_for_the_same_answers(pairs: list[tuple[bool, bool]]) -> None:
     said = [
         Review(str(entry), who, yes)
