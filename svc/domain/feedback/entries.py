@@ -94,7 +94,8 @@ class Feedback:
         """What it says, in a line."""
         values = [] if self.number is None else [score(self.number)]
         values += [] if self.category is None else [self.category]
-        line = f"{self.name}: {', '.join(values)}" if values else self.name
+        # Names and categories of others may hold ends of lines.
+        line = " ".join((f"{self.name}: {', '.join(values)}" if values else self.name).split())
         if self.text is None:
             return line
         start = " ".join(self.text[:400].split())

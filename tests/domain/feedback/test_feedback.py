@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.otlp.reading import read_clean, walk
@@ -31,6 +31,7 @@ entries = st.fixed_dictionaries(
 
 
 @given(entries)
+@example({"name": "a\nb", "session_id": "s", "category": "c\nd"})
 def test_what_is_taken_can_be_stored_and_whatever_cannot_is_refused(sent: Any) -> None:
     try:
         entry = checked(source="api", **sent)
