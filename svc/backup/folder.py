@@ -29,6 +29,7 @@ import msgspec
 import zstandard
 
 from protocol.backup import FORMAT, BackupDamaged, BackupRefused, Manifest, StoredFile
+from svc.backup.erased import FILE as ERASED
 from svc.store.postgres.embedded.cluster import sync_folder, write_file
 
 #: Below this share of free space no backup is begun, and one that gets there ends.
@@ -133,6 +134,7 @@ class BackupFolder:
             "manifest.json.new",
             "lock",
             "lost+found",
+            ERASED,
         }
         if strange and not (self.root / "manifest.json").exists():
             raise BackupRefused(

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from protocol.backup import BackupRefused
 from svc.backup.erased import FILE, ErasedNotes
+from svc.backup.folder import BackupFolder
 from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
@@ -86,3 +88,12 @@ async def test_a_note_that_was_cut_off_is_none(notes: ErasedNotes, tmp_path: Pat
     path.write_bytes(path.read_bytes()[:-20])
     assert len(ErasedNotes((path.parent,)).all()) == 1
     assert len(notes.all()) == 2
+
+
+def test_a_first_backup_goes_to_a_folder_that_holds_notes_already(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("")
+    folder = BackupFolder(tmp_path)
+    folder.check_ours()
+    (tmp_path / "thesis.txt").write_text("")
+    with pytest.raises(BackupRefused, match=r"holds other things \(thesis\.txt\)"):
+        folder.check_ours()
