@@ -1,7 +1,8 @@
 """The nightly backup: at its hour each day, and at once when the last hour passed without one.
 
-Owns the rhythm and the tally; making a backup is a process of its own that the wiring hands in. Never holds
-up anything: a backup that fails leaves the earlier ones as they are and is tried again an hour later.
+Owns the rhythm and the tally; making a backup is a process of its own that the wiring hands in, and so is
+copying it to an object store. Never holds up anything: a backup that fails leaves the earlier ones as they
+are and is tried again an hour later, and so is a copy, whatever becomes of backups meanwhile.
 """
 
 from __future__ import annotations
@@ -39,6 +40,19 @@ class BackupTally:
     looked: bool = False
     under_way: bool = False
     overdue: bool = False
+    #: Copies to an object store: how many were tried, how many failed, and when the last good one ended.
+    copies: int = 0
+    copy_failures: int = 0
+    copied_at: datetime | None = None
+    last_copy_error: str | None = None
+    copying: bool = False
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the last backup, or with its copy."""
+        if self.last_error is None and self.last_copy_error is not None:
+            return f"the copy in the object store failed: {self.last_copy_error}"
+        return self.last_error
 
     def snapshot(self) -> dict[str, Any]:
         """The tally as health shows it."""
@@ -52,7 +66,10 @@ def last_hour(now: datetime, at: time) -> datetime:
 
 
 class NightlyBackup:
-    """Makes a backup a day. `newest` is when the last good one was made; `make` says what went wrong."""
+    """Makes a backup a day. `newest` is when the last good one was made; `make` says what went wrong.
+
+    `copy` copies what there is elsewhere, once at the start and after each backup, and says what went wrong.
+    """
 
     def __init__(
         self,
@@ -63,9 +80,12 @@ class NightlyBackup:
         now: Callable[[], datetime],
         tally: BackupTally,
         vitals: Vitals,
+        copy: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
-        self._at, self._newest, self._make = at, newest, make
+        self._at, self._newest, self._make, self._copy = at, newest, make, copy
         self._now, self._tally, self._vitals = now, tally, vitals
+        self._copied: datetime | None = None
+        self._no_backup_until_s = self._no_copy_until_s = 0.0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
@@ -75,13 +95,19 @@ class NightlyBackup:
         tally = self._tally
         tally.last_good_at = await self._newest()
         tally.looked = True
-        rest_s = LOOK_S
-        if tally.last_good_at is None or tally.last_good_at < last_hour(self._now(), self._at):
-            rest_s = await self._back_up()
+        due = tally.last_good_at is None or tally.last_good_at < last_hour(self._now(), self._at)
+        if due and trio.current_time() >= self._no_backup_until_s:
+            await self._back_up()
+        if (
+            self._copy is not None
+            and tally.last_good_at not in (None, self._copied)
+            and trio.current_time() >= self._no_copy_until_s
+        ):
+            await self._copy_away(self._copy)
         self._watch()
-        return rest_s
+        return LOOK_S
 
-    async def _back_up(self) -> float:
+    async def _back_up(self) -> None:
         tally = self._tally
         tally.under_way = True
         try:
@@ -93,10 +119,27 @@ class NightlyBackup:
         if fault is None:
             tally.last_good_at = await self._newest()
             log.info("the nightly backup is done")
-            return LOOK_S
+            return
         tally.failures += 1
+        self._no_backup_until_s = trio.current_time() + RETRY_S
         log.warning("the nightly backup failed: %s; next attempt in an hour", fault)
-        return RETRY_S
+
+    async def _copy_away(self, copy: Callable[[], Awaitable[str | None]]) -> None:
+        tally, copied = self._tally, self._tally.last_good_at
+        tally.copying = True
+        try:
+            fault = await copy()
+        finally:
+            tally.copying = False
+        tally.copies += 1
+        tally.last_copy_error = fault
+        if fault is None:
+            self._copied, tally.copied_at = copied, self._now()
+            log.info("the backups are copied to the object store")
+            return
+        tally.copy_failures += 1
+        self._no_copy_until_s = trio.current_time() + RETRY_S
+        log.warning("the copy of the backups failed: %s; next attempt in an hour", fault)
 
     def _watch(self) -> None:
         good = self._tally.last_good_at

@@ -25,6 +25,10 @@ class BackupDamaged(OperatorError):
     """A backup that is not whole, or not what its manifest says."""
 
 
+class BackupStoreFailed(OperatorError):
+    """An object store that did not do as asked; the text says why and what to do, and holds no key."""
+
+
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a backup: its place below the folder, its size, its digest, and its size inflated."""
 

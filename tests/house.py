@@ -64,6 +64,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             *("attrs", "msgspec", "trio", "confluent_kafka", "httpx2", "httpcore2", "joserfc"),
             # The client of certificate authorities, and what speaks in its signatures.
             *("acme", "josepy", "requests", "cryptography"),
+            # The client of object stores.
+            "obstore",
         },
     ),
     "svc/config": ({"protocol", "svc.config"}, {"attrs", "environ"}),

@@ -14,6 +14,8 @@ from svc.runtime.child import fault_of, program
 
 #: A backup may hold its snapshot for six hours.
 BACKUP_TIMEOUT_S: Final = 7 * 3600.0
+#: A first copy of a large instance over a slow line; what it sent by then is not sent again.
+COPY_TIMEOUT_S: Final = 20 * 3600.0
 _FAULT_CHARS: Final = 500
 
 
@@ -25,10 +27,16 @@ async def back_up(folder: Path, keep: int, *, physical: bool = False) -> str | N
     return fault
 
 
-async def _run(*words: str) -> str | None:
+async def copy_away(folder: Path, keep: int) -> str | None:
+    """Copy the backups to SVC_BACKUP_S3_URL, and let old ones go there. Returns what went wrong."""
+    words = ["backup", "push", str(folder), *(["--keep", str(keep)] if keep else [])]
+    return await _run(*words, timeout_s=COPY_TIMEOUT_S)
+
+
+async def _run(*words: str, timeout_s: float = BACKUP_TIMEOUT_S) -> str | None:
     command = program("svc", *words)
     try:
-        fault = await fault_of(command.words, timeout_s=BACKUP_TIMEOUT_S, cwd=command.cwd)
+        fault = await fault_of(command.words, timeout_s=timeout_s, cwd=command.cwd)
     except trio.TooSlowError:
-        return f"it did not end within {BACKUP_TIMEOUT_S / 3600:.0f} hours"
+        return f"it did not end within {timeout_s / 3600:.0f} hours"
     return fault and fault[:_FAULT_CHARS]

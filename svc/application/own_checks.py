@@ -88,7 +88,7 @@ class OwnChecks:
             samples["backup.old"] = BackupSample(
                 began_at=self.began_at,
                 last_good_at=backups.last_good_at,
-                failed=backups.last_error is not None,
+                failed=backups.trouble is not None,
             )
         left_s = self.certificate_left_s()
         if left_s is not None:
@@ -109,7 +109,7 @@ class OwnChecks:
         assert tally is not None, "there is a tally where there is a folder"
         if not tally.looked:
             return CheckResult(moment + SOON, trouble="the folder of backups is not read yet")
-        return saw_backup(params, tally.last_good_at, tally.last_error, self.began_at, moment)
+        return saw_backup(params, tally.last_good_at, tally.trouble, self.began_at, moment)
 
     async def certificate(self, rule: AlertRule, moment: datetime) -> CheckResult:
         """The certificate that is served."""

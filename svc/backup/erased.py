@@ -48,12 +48,7 @@ class ErasedNotes:
         lines = b"".join(msgspec.json.encode(attrs.asdict(note)) + b"\n" for note in notes)
         for folder in self.folders:
             folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(file, lines)
-                os.fsync(file)
-            finally:
-                os.close(file)
+            add_lines(folder, lines)
 
     def all(self) -> Sequence[ErasedNote]:
         """Every note, each once, the oldest first; a line that was cut off by a crash is none."""
@@ -68,3 +63,20 @@ class ErasedNotes:
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     continue
         return sorted(notes, key=lambda note: note.asked_at)
+
+
+def add_lines(folder: Path, lines: bytes) -> None:
+    """Add lines to the file of a folder for good. Raises `OSError`."""
+    file = os.open(folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, lines)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def new_lines(text: bytes, known: bytes) -> bytes:
+    """The lines of one file that another does not have, each with its end."""
+    lines = dict.fromkeys(line for line in text.splitlines() if line)
+    others = set(known.splitlines())
+    return b"".join(line + b"\n" for line in lines if line not in others)

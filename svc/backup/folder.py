@@ -38,11 +38,13 @@ FREE_SHARE: Final = 0.10
 _LEVEL: Final = 3
 _CHUNK_BYTES: Final = 1024 * 1024
 _PART: Final = ".part"
-_PLACE: Final = re.compile(r"(tables|days/\d{4}-\d\d-\d\d|secrets|spool|physical)/[^/\x00]+")
+_PLACE: Final = re.compile(
+    r"(tables|days/\d{4}-\d\d-\d\d|secrets|spool|physical)/[A-Za-z0-9_-]{1,80}\.([0-9a-f]{24})\.[a-z.]{1,16}"
+)
 _FOLDERS: Final = ("tables", "days", "secrets", "spool", "physical", "manifests")
 #: A large file looks for room again and again while it is written.
 _LOOK_BYTES: Final = 64 * 1024 * 1024
-_MANIFEST_BYTES: Final = 256 * 1024 * 1024
+MANIFEST_BYTES: Final = 256 * 1024 * 1024
 
 
 class FileWriter:
@@ -110,7 +112,9 @@ class BackupFolder:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise BackupRefused(f"another backup is being made or pruned in {self.root}") from None
+                raise BackupRefused(
+                    f"another backup is being made, copied or pruned in {self.root}"
+                ) from None
             yield
         finally:
             os.close(fd)
@@ -175,21 +179,21 @@ class BackupFolder:
         folder = self.root / "manifests"
         return sorted(folder.glob("*.json")) if folder.is_dir() else []
 
-    def write_manifest(self, manifest: Manifest) -> None:
-        """From now on there is this backup."""
+    def write_manifest(self, manifest: Manifest, *, newest: bool = True) -> None:
+        """From now on there is this backup; the newest one is `manifest.json` as well."""
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1).decode()
         path_ = self.root / "manifests" / f"{manifest.stamp}.json"
         path_.parent.mkdir(mode=0o700, exist_ok=True)
         for folder in self.touched:
             sync_folder(folder)
         self.touched.clear()
-        for path in (path_, self.root / "manifest.json"):
+        for path in (path_, *([self.root / "manifest.json"] if newest else [])):
             write_file(path, text, 0o600)
 
     def whole(self, file: StoredFile) -> bool:
         """Whether a file is there, with its size; its digest costs reading it."""
         try:
-            return self._path(file).stat().st_size == file.bytes
+            return self.path_of(file).stat().st_size == file.bytes
         except OSError:
             return False
 
@@ -197,7 +201,7 @@ class BackupFolder:
         """Read a file and compare it with its digest. Raises `BackupDamaged`."""
         digest = hashlib.sha256()
         try:
-            with self._path(file).open("rb") as opened:
+            with self.path_of(file).open("rb") as opened:
                 while data := opened.read(_CHUNK_BYTES):
                     digest.update(data)
         except FileNotFoundError:
@@ -211,7 +215,7 @@ class BackupFolder:
         """A compressed file, inflated, in parts; never more than the manifest says."""
         bytes_left = file.raw_bytes
         try:
-            with self._path(file).open("rb") as opened:
+            with self.path_of(file).open("rb") as opened:
                 for part in zstandard.ZstdDecompressor().read_to_iter(opened, write_size=_CHUNK_BYTES):
                     bytes_left -= len(part)
                     if bytes_left < 0:
@@ -224,7 +228,7 @@ class BackupFolder:
 
     def bytes_of(self, file: StoredFile) -> bytes:
         """A small file as it lies there."""
-        return self._path(file).read_bytes()
+        return self.path_of(file).read_bytes()
 
     def prune(self, keep: int) -> tuple[int, int, int]:
         """Leave the newest `keep` backups. Returns how many went, how many files, and their bytes.
@@ -252,29 +256,48 @@ class BackupFolder:
                     path.unlink()
         return len(pruned), files, size
 
-    def _path(self, file: StoredFile) -> Path:
-        if not _PLACE.fullmatch(file.path) or ".." in file.path.split("/"):
-            raise BackupDamaged(f"the manifest names a file outside of the backup: {file.path[:100]!r}")
-        return self.root / file.path
+    def path_of(self, file: StoredFile) -> Path:
+        """Where a file is. Raises `BackupDamaged` for a name that no backup gives."""
+        return self.root / checked_place(file)
+
+
+def is_place(name: str) -> bool:
+    """Whether a file of a backup may be called so."""
+    return _PLACE.fullmatch(name) is not None
+
+
+def checked_place(file: StoredFile) -> str:
+    """The place of a file below its folder. Raises `BackupDamaged` for a name that no backup gives."""
+    name = _PLACE.fullmatch(file.path)
+    if name is None:
+        raise BackupDamaged(f"the manifest names a file outside of the backup: {file.path[:100]!r}")
+    if not file.sha256.startswith(name[2]):
+        raise BackupDamaged(f"the manifest names a file by another digest than its own: {file.path[:100]!r}")
+    return file.path
 
 
 def read_manifest(path: Path) -> Manifest:
     """A manifest. Raises `BackupDamaged`."""
     try:
-        if path.stat().st_size > _MANIFEST_BYTES:
+        if path.stat().st_size > MANIFEST_BYTES:
             raise BackupDamaged(f"{path} is too large to be a manifest")
-        text = path.read_bytes()
+        return parse_manifest(path.read_bytes(), str(path))
+    except OSError as error:
+        raise BackupDamaged(f"{path} cannot be read: {error.strerror}") from None
+
+
+def parse_manifest(text: bytes, label: str) -> Manifest:
+    """The manifest with this text. Raises `BackupDamaged`, `BackupRefused`."""
+    try:
         fields = msgspec.json.decode(text, type=dict)
         if fields.get("format") != FORMAT:
             raise BackupRefused(
-                f"{path} is of format {fields.get('format')}, this release reads {FORMAT}: use the release"
+                f"{label} is of format {fields.get('format')}, this release reads {FORMAT}: use the release"
                 " that made the backup"
             )
         return msgspec.json.decode(text, type=Manifest)
-    except msgspec.MsgspecError:
-        raise BackupDamaged(f"{path} is not a manifest: it is damaged") from None
-    except OSError as error:
-        raise BackupDamaged(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise BackupDamaged(f"{label} is not a manifest: it is damaged") from None
 
 
 def file_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`trace-svc backup DIR`, `backup verify DIR`, `backup list DIR`, `backup prune DIR --keep N`.
+"""`trace-svc backup DIR`, and its verbs `verify`, `list`, `prune`, `push` and `fetch`.
 
 Works beside the running service. What it leaves out, and what is missing for a restore, it says.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -20,13 +21,14 @@ from svc.backup.physical import take_physical
 from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup, take
 from svc.backup.verifying import verify
+from svc.commands import remote_backup as remote
 from svc.commands.terminal import Teller, offer_json, print_columns, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import count, duration, size
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import AWAY
 
-VERBS: Final = ("verify", "list", "prune")
+VERBS: Final = ("verify", "list", "prune", "push", "fetch")
 #: Ingest and questions come first.
 _NICENESS: Final = 10
 
@@ -36,23 +38,31 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "trace-svc backup DIR [--full] [--physical]\n"
         "       trace-svc backup verify DIR [--at STAMP] [--digests] [--scratch DIR]\n"
-        "       trace-svc backup list DIR\n"
-        "       trace-svc backup prune DIR --keep N"
+        "       trace-svc backup list DIR|s3://BUCKET/PREFIX\n"
+        "       trace-svc backup prune DIR|s3://BUCKET/PREFIX --keep N\n"
+        "       trace-svc backup push DIR [s3://BUCKET/PREFIX] [--keep N]\n"
+        "       trace-svc backup fetch s3://BUCKET/PREFIX DIR [--at STAMP]"
     )
     parser.description = (
         "Backs up the database, the batches of disk mode and, with SVC_BACKUP_PASSPHRASE, the secrets,\n"
         "while the service is running. Files that have not changed since the last backup are reused.\n"
         "`verify` compares checksums, restores to a scratch server and queries it. `prune` keeps the newest\n"
-        "N backups.\n"
+        "N backups. `push` copies the backups in a folder to S3, by default to SVC_BACKUP_S3_URL; only new\n"
+        "files are sent. `fetch` brings the newest backup, or that of --at, back into a folder.\n"
         "--physical copies the files of a large embedded database, and later only what changed in them:\n"
         "faster to restore, but only with the same PostgreSQL on the same kind of machine."
     )
-    parser.add_argument("words", nargs="+", metavar="[verify|list|prune] DIR", help="the folder of backups")
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="[verify|list|prune|push|fetch] DIR",
+        help="the folder of backups, or where they are in S3",
+    )
     parser.add_argument("--full", action="store_true", help="also copy what has not changed")
     parser.add_argument("--physical", action="store_true", help="copy the embedded database file by file")
-    parser.add_argument("--keep", type=int, metavar="N", help="prune: how many backups to keep")
+    parser.add_argument("--keep", type=int, metavar="N", help="prune, push: how many backups to keep")
     parser.add_argument(
-        "--at", metavar="STAMP", help="verify: this backup from the list (default: the newest)"
+        "--at", metavar="STAMP", help="verify, fetch: this backup from the list (default: the newest)"
     )
     parser.add_argument(
         "--digests", action="store_true", help="verify: compare checksums only, no trial restore"
@@ -63,27 +73,51 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Run one verb. Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`."""
-    verb, folder = _verb_and_folder(arguments)
+    verb, words = _verb_and_words(arguments)
     with suppress(OSError):
         os.nice(_NICENESS)
-    match verb:
-        case "verify":
-            await _verify(folder, arguments, settings)
-        case "list":
-            _list(folder, as_json=arguments.json)
-        case "prune":
-            _prune(folder, arguments.keep, as_json=arguments.json)
+    as_json = arguments.json
+    match verb, *words:
+        case "push", source, *url:
+            await remote.push_backups(settings, _folder(source), *url, keep=arguments.keep, as_json=as_json)
+        case "fetch", url, destination:
+            folder = _folder(destination)
+            await remote.fetch_backup(
+                settings, remote.checked_url(url), folder, arguments.at, as_json=as_json
+            )
+        case "list", place:
+            manifests = (
+                await remote.list_backups(settings, place)
+                if remote.is_remote(place)
+                else [read_manifest(path) for path in _folder(place).manifests()]
+            )
+            _list(place, manifests, as_json=as_json)
+        case "prune", place:
+            await _prune(settings, place, arguments.keep, as_json=as_json)
+        case "verify", place:
+            await _verify(_folder(place), arguments, settings)
         case _:
-            await _take(folder, settings, arguments)
+            await _take(_folder(words[0]), settings, arguments)
 
 
-def _verb_and_folder(arguments: argparse.Namespace) -> tuple[str, BackupFolder]:
+def _verb_and_words(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     words: list[str] = arguments.words
-    if len(words) > 2 or (len(words) == 2 and words[0] not in VERBS):
+    verb, places = (words[0], words[1:]) if words[0] in VERBS else ("", words)
+    if verb and not places:
+        raise BackupRefused(f"which folder? For a folder named {verb}, write ./{verb}")
+    least, most = {"push": (1, 2), "fetch": (2, 2)}.get(verb, (1, 1))
+    if not least <= len(places) <= most:
         raise BackupRefused(f"expected [{'|'.join(VERBS)}] and one folder; see trace-svc backup --help")
-    if len(words) == 1 and words[0] in VERBS:
-        raise BackupRefused(f"which folder? For a folder named {words[0]}, write ./{words[0]}")
-    return ("" if len(words) == 1 else words[0]), BackupFolder(Path(words[-1]).expanduser())
+    return verb, places
+
+
+def _folder(name: str) -> BackupFolder:
+    if remote.is_remote(name):
+        raise BackupRefused(
+            f"{name} is not a folder: make a backup in a folder and `backup push` it, or `backup fetch` it"
+            " into one"
+        )
+    return BackupFolder(Path(name).expanduser())
 
 
 async def _take(folder: BackupFolder, settings: Settings, arguments: argparse.Namespace) -> None:
@@ -185,13 +219,12 @@ async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings:
         print("encrypted values were not checked: that needs SVC_BACKUP_PASSPHRASE and a backup made with it")
 
 
-def _list(folder: BackupFolder, *, as_json: bool) -> None:
-    manifests = [read_manifest(path) for path in folder.manifests()]
+def _list(place: str, manifests: Sequence[Manifest], *, as_json: bool) -> None:
     if as_json:
         print_json([_facts(manifest) for manifest in manifests])
         return
     if not manifests:
-        print(f"no backups in {folder.root}")
+        print(f"no backups in {place}")
         return
     print_columns([("backup", "rows", "size", "secrets", "release"), *map(_row, manifests)])
 
@@ -212,13 +245,17 @@ def _rows(manifest: Manifest) -> str:
     return f"{sum(relation.fingerprint.rows for relation in manifest.relations):,}"
 
 
-def _prune(folder: BackupFolder, keep: int | None, *, as_json: bool) -> None:
+async def _prune(settings: Settings, place: str, keep: int | None, *, as_json: bool) -> None:
     if keep is None or keep < 1:
         raise BackupRefused("how many backups should stay? --keep N, at least 1")
-    if folder.newest() is None:
-        raise BackupRefused(f"{folder.root} contains no backup")
-    with folder.held():
-        backup_count, files, freed = folder.prune(keep)
+    if remote.is_remote(place):
+        backup_count, files, freed = await remote.prune_backups(settings, place, keep)
+    else:
+        folder = _folder(place)
+        if folder.newest() is None:
+            raise BackupRefused(f"{folder.root} contains no backup")
+        with folder.held():
+            backup_count, files, freed = folder.prune(keep)
     if as_json:
         print_json({"pruned": backup_count, "files": files, "freed_bytes": freed})
         return

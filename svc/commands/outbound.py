@@ -104,6 +104,20 @@ def _of_moving(settings: Settings) -> list[Outbound]:
     ]
 
 
+def _of_backups(settings: Settings) -> Outbound:
+    """Where copies of backups are."""
+    url, endpoint = settings.backup_s3_url, settings.backup_s3_endpoint
+    store = "S3 of AWS" if endpoint is None else str(urlsplit(endpoint).hostname)
+    return Outbound(
+        "backups",
+        "none" if url is None else f"{url} at {store}",
+        "no SVC_BACKUP_S3_URL is set; `trace-svc backup push` and `fetch` connect to what they are given"
+        if url is None
+        else "after each nightly backup, and while `trace-svc backup` and `restore` use it",
+        ("svc/outside/objects.py",),
+    )
+
+
 def _of_people(settings: Settings) -> list[Outbound]:
     """Where whoever connects an assistant lets it lead."""
     return [
@@ -194,4 +208,5 @@ def outbound(settings: Settings) -> list[Outbound]:
             ("svc/outside/reach.py",),
         ),
         *_of_moving(settings),
+        _of_backups(settings),
     ]

@@ -1,4 +1,4 @@
-"""`trace-svc restore DIR`: bring a backup back into an empty database, here or elsewhere.
+"""`trace-svc restore DIR|s3://…`: bring a backup back into an empty database, here or elsewhere.
 
 Embedded and served, and the majors of PostgreSQL, may differ from those of the backup. Cut off, it is run
 again.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from svc.backup.erased import FILE, ErasedNotes
 from svc.backup.folder import BackupFolder
 from svc.backup.physical import restore_physical
 from svc.backup.restoring import Restored, box_of, restore
+from svc.commands import remote_backup as remote
 from svc.commands.terminal import Teller, offer_json, print_json
 from svc.config.table import Settings, read_settings
 from svc.domain.quantities import count, counted, duration
@@ -35,9 +37,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Fills an empty database from the newest backup in DIR, or from the one given by --at. By default\n"
         "this is the database of your settings; with --into another one (to move from the embedded database\n"
         "to a server, or between servers). A --physical backup needs an empty SVC_DATA_DIR. Secrets need\n"
-        "SVC_BACKUP_PASSPHRASE and go to SVC_DATA_DIR, as do batches of disk mode."
+        "SVC_BACKUP_PASSPHRASE and go to SVC_DATA_DIR, as do batches of disk mode.\n"
+        "A backup in S3 is fetched into a folder beside SVC_DATA_DIR, which is removed after the restore."
     )
-    parser.add_argument("dir", type=Path, metavar="DIR", help="the folder of backups")
+    parser.add_argument(
+        "dir", metavar="DIR", help="the folder of backups, or where they are: s3://BUCKET/PREFIX"
+    )
     parser.add_argument(
         "--into", metavar="URL", help="fill this database: postgresql://user:password@host/name"
     )
@@ -57,8 +62,24 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Restore. Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`."""
-    folder = BackupFolder(arguments.dir.expanduser())
-    manifest = folder.chosen(arguments.at)
+    if not remote.is_remote(arguments.dir):
+        folder = _folder(arguments.dir)
+        await _restore(folder, folder.chosen(arguments.at), arguments, settings)
+        return
+    folder, manifest = await remote.fetch_beside(
+        settings, arguments.dir, arguments.at, elsewhere=arguments.into is not None
+    )
+    await _restore(folder, manifest, arguments, settings)
+    await trio.to_thread.run_sync(shutil.rmtree, folder.root)
+
+
+def _folder(name: str) -> BackupFolder:
+    return BackupFolder(Path(name).expanduser())
+
+
+async def _restore(
+    folder: BackupFolder, manifest: Manifest, arguments: argparse.Namespace, settings: Settings
+) -> None:
     if manifest.physical is None:
         manifest = without(manifest, arguments.without)
     secrets = {}
@@ -83,7 +104,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         lines = [f"restored backup {manifest.stamp} into {label}", *notes, *_waiting(manifest, settings)]
     else:
         rows, lines = await _filled(folder, manifest, settings, secrets)
-    lines += await _erased_again(arguments, settings)
+    lines += await _erased_again(folder, settings)
     if arguments.json:
         print_json({"backup": manifest.stamp, "rows": rows, "notes": lines, "messages_read_again": again})
         return
@@ -93,9 +114,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         print(f"{again} messages since an hour before the snapshot will be read again at the next start")
 
 
-async def _erased_again(arguments: argparse.Namespace, settings: Settings) -> list[str]:
+async def _erased_again(folder: BackupFolder, settings: Settings) -> list[str]:
     """Erase what was erased since the backup was made; what to say about it."""
-    folders = (arguments.dir.expanduser(), *ErasedNotes.of(settings).folders)
+    folders = (folder.root, *ErasedNotes.of(settings).folders)
     notes = ErasedNotes(tuple(dict.fromkeys(folder.resolve() for folder in folders))).all()
     if not notes:
         return []

@@ -76,7 +76,8 @@ def boot_refusals(settings: Settings) -> list[str]:
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
     refusals += _sign_on_refusals(settings)
-    return refusals + _database_refusals(settings) + _broker_refusals(settings) + _tee_refusals(settings)
+    refusals += _database_refusals(settings) + _backup_refusals(settings)
+    return refusals + _broker_refusals(settings) + _tee_refusals(settings)
 
 
 def _sign_on_refusals(settings: Settings) -> list[str]:
@@ -125,6 +126,27 @@ def _database_refusals(settings: Settings) -> list[str]:
         refusals.append(
             "SVC_BACKUP_PHYSICAL is true, and the database is served: unset it, and the nightly backup copies"
             " its rows; or unset SVC_BACKUP_DIR and use the tools of that server"
+        )
+    return refusals
+
+
+def _backup_refusals(settings: Settings) -> list[str]:
+    """What a copy of the nightly backup needs."""
+    if settings.backup_s3_url is None:
+        return []
+    refusals = []
+    if settings.backup_dir is None:
+        refusals.append(
+            "SVC_BACKUP_S3_URL is set while SVC_BACKUP_DIR is blank: the nightly backup is made in a folder"
+            " and copied from there, so name one"
+        )
+    own = settings.backup_s3_access_key_id, settings.backup_s3_secret_access_key
+    usual = settings.aws_access_key_id, settings.aws_secret_access_key
+    prefix, key = ("AWS_", usual) if own == (None, None) else ("SVC_BACKUP_S3_", own)
+    if key.count(None) == 1:
+        refusals.append(
+            f"{prefix}ACCESS_KEY_ID and {prefix}SECRET_ACCESS_KEY must both be set for SVC_BACKUP_S3_URL, or"
+            " neither of them: then the machine's role is used"
         )
     return refusals
 

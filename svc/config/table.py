@@ -33,6 +33,7 @@ from svc.config.types import (
     DAYS,
     DB_URL,
     DIRECTORY_URL,
+    ENDPOINT,
     FILE,
     FOLDER,
     HEADERS,
@@ -50,6 +51,7 @@ from svc.config.types import (
     PER_MONTH,
     PORT,
     PROGRAM,
+    S3_URL,
     SECONDS,
     TEXT,
     WEB_URL,
@@ -433,6 +435,41 @@ class Settings:
         "Encrypts the secrets in a backup. Without it, backups contain no secrets.",
         secret=True,
     )
+    backup_s3_url: str | None = setting(
+        "SVC_BACKUP_S3_URL",
+        S3_URL,
+        "",
+        "Bucket and prefix, `s3://bucket/prefix`, to which each nightly backup is copied. Every instance "
+        "needs a prefix of its own.",
+    )
+    backup_s3_endpoint: str | None = setting(
+        "SVC_BACKUP_S3_ENDPOINT",
+        ENDPOINT,
+        "",
+        "Address of an S3-compatible store that is not AWS, such as `https://minio.example.org:9000`.",
+    )
+    backup_s3_ca_file: Path | None = setting(
+        "SVC_BACKUP_S3_CA_FILE", FILE, "", "PEM file with the certificate authority of that store.",
+        shown="the system's certificate authorities",
+    )  # fmt: skip
+    backup_s3_access_key_id: str | None = setting(
+        "SVC_BACKUP_S3_ACCESS_KEY_ID",
+        OPTIONAL,
+        "",
+        "Access key of that store.",
+        shown="`AWS_ACCESS_KEY_ID`, else the role of the machine",
+    )
+    backup_s3_secret_access_key: str | None = setting(
+        "SVC_BACKUP_S3_SECRET_ACCESS_KEY",
+        OPTIONAL,
+        "",
+        "Secret key of that access key.",
+        shown="`AWS_SECRET_ACCESS_KEY`",
+        secret=True,
+    )
+    aws_region: str | None = setting(
+        "AWS_REGION", OPTIONAL, "", "Region of the bucket for backups.", shown="us-east-1"
+    )
 
     disk_budget_bytes: int = setting(
         "SVC_DISK_BUDGET_BYTES",
@@ -786,11 +823,11 @@ class Settings:
         "AWS_ACCESS_KEY_ID",
         OPTIONAL,
         "",
-        "Access key for signed requests. Blank: credentials come from the container's endpoint, then "
-        "from the machine's metadata.",
+        "Access key for signed requests of agents, and for backups in S3. Blank: credentials come from the "
+        "container's endpoint, then from the machine's metadata.",
     )
     aws_secret_access_key: str | None = setting(
-        "AWS_SECRET_ACCESS_KEY", OPTIONAL, "", "Secret key for signed requests.", secret=True
+        "AWS_SECRET_ACCESS_KEY", OPTIONAL, "", "Secret key of that access key.", secret=True
     )
     aws_session_token: str | None = setting(
         "AWS_SESSION_TOKEN", OPTIONAL, "", "Session token of temporary credentials.", secret=True

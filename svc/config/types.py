@@ -122,6 +122,28 @@ def _url(*schemes: str) -> Callable[[str], str]:
     return read
 
 
+def bucket_and_prefix(url: str) -> tuple[str, str]:
+    """The parts of `s3://bucket/prefix`. Raises `ValueError` for anything else."""
+    parts = re.fullmatch(
+        r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[A-Za-z0-9!_.*'()=-]{1,200}){0,20})/?", url
+    )
+    if parts is None or {".", ".."} & set(parts[2].split("/")):
+        raise ValueError
+    return parts[1], parts[2].removeprefix("/")
+
+
+def _s3_url(raw: str) -> str:
+    bucket_and_prefix(raw)
+    return raw.rstrip("/")
+
+
+def _web_address(raw: str) -> str:
+    parts = urlsplit(_url("http", "https")(raw))
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError
+    return raw.rstrip("/")
+
+
 def _mail_address(raw: str) -> str:
     if not re.fullmatch(r"[^@\s<>,;:\"\\()\[\]]{1,64}@[A-Za-z0-9.-]{1,250}", raw, re.ASCII):
         raise ValueError
@@ -186,6 +208,8 @@ WEB_URL = Type("URL", "an http or https URL", _optionally(_url("http", "https"))
 HEARTBEAT_URL = Type("URL", "an http or https URL", _url("http", "https"))
 DIRECTORY_URL = Type("URL", "an https URL", _url("https"))
 DB_URL = Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_url("postgresql", "postgres")))
+S3_URL = Type("URL", "s3://bucket/prefix, or blank", _optionally(_s3_url))
+ENDPOINT = Type("URL", "an http or https URL without user and password", _optionally(_web_address))
 MAIL_URL = Type("URL", "an smtp or smtps URL", _optionally(_url("smtp", "smtps")))
 OWN_KEY = Type("base64", "base64 of exactly 32 bytes, such as `openssl rand -base64 32` prints", _key32)
 MAIL_ADDRESS = Type("address", "a bare mail address, as alerts@example.org", _optionally(_mail_address))

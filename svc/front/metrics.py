@@ -231,6 +231,8 @@ def _backups(tally: BackupTally | None) -> Iterable[Metric]:
         return
     yield _counter("svc_backup_runs", "Nightly backups that were tried.", tally.runs)
     yield _counter("svc_backup_failures", "Nightly backups that failed.", tally.failures)
+    yield _counter("svc_backup_copies", "Copies of backups to an object store that were tried.", tally.copies)
+    yield _counter("svc_backup_copy_failures", "Copies of backups that failed.", tally.copy_failures)
     good = 0.0 if tally.last_good_at is None else tally.last_good_at.timestamp()
     yield _gauge("svc_backup_last_good_seconds", "When the last good backup was made, since 1970.", good)
 

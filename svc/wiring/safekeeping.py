@@ -11,7 +11,7 @@ from actors.backups import BackupTally, NightlyBackup
 from actors.disk_budget import DiskBudget, DiskTally
 from actors.leases import Leases
 from actors.supervision import Board, Loop
-from svc.application.nightly_backup import back_up
+from svc.application.nightly_backup import back_up, copy_away
 from svc.application.safekeeping import Safekeeping, budget_rules, newest_backup
 from svc.config.table import Settings
 from svc.runtime.clock import now
@@ -36,6 +36,7 @@ def _nightly(settings: Settings, board: Board, tally: BackupTally) -> Loop:
     folder = settings.backup_dir
     assert folder is not None
     make = partial(back_up, folder, settings.backup_keep, physical=settings.backup_physical)
+    copy = None if settings.backup_s3_url is None else partial(copy_away, folder, settings.backup_keep)
     return board.spare(
         "nightly-backup",
         partial(
@@ -45,6 +46,7 @@ def _nightly(settings: Settings, board: Board, tally: BackupTally) -> Loop:
             make=make,
             now=now,
             tally=tally,
+            copy=copy,
         ),
     )
 

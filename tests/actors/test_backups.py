@@ -24,6 +24,9 @@ class Rig:
     newest: datetime | None
     faults: list[str] = attrs.field(factory=list)
     made: list[datetime] = attrs.field(factory=list)
+    copies: bool = False
+    copy_faults: list[str] = attrs.field(factory=list)
+    copied: list[datetime] = attrs.field(factory=list)
     tally: BackupTally = attrs.field(factory=BackupTally)
     vitals: Vitals = attrs.field(factory=lambda: Vitals("nightly-backup", spare=True))
     _zero_s: float = attrs.field(factory=trio.current_time)
@@ -42,9 +45,20 @@ class Rig:
         self.newest = self.now()
         return None
 
+    async def copy(self) -> str | None:
+        await trio.sleep(30)
+        self.copied.append(self.now())
+        return self.copy_faults.pop(0) if self.copy_faults else None
+
     def actor(self) -> NightlyBackup:
         return NightlyBackup(
-            at=AT, newest=self.known, make=self.make, now=self.now, tally=self.tally, vitals=self.vitals
+            at=AT,
+            newest=self.known,
+            make=self.make,
+            now=self.now,
+            tally=self.tally,
+            vitals=self.vitals,
+            copy=self.copy if self.copies else None,
         )
 
     async def run_for(self, hours: float) -> None:
@@ -93,3 +107,52 @@ async def test_one_that_failed_is_tried_again_in_an_hour_and_told_when_overdue(
     assert caplog.text.count("hours ago") == 1
     await rig.run_for(6)
     assert (rig.tally.last_error, rig.tally.overdue) == (None, False)
+
+
+async def test_what_is_there_is_copied_at_the_start_and_after_each_backup(autojump_clock: MockClock) -> None:
+    rig = Rig(MIDNIGHT, MIDNIGHT - timedelta(hours=12), copies=True)
+    await rig.run_for(72)
+    assert [copied - MIDNIGHT < timedelta(minutes=2) for copied in rig.copied] == [True, False, False, False]
+    for made, copied in zip(rig.made, rig.copied[1:], strict=True):
+        assert timedelta(0) < copied - made < timedelta(minutes=2)
+    assert (rig.tally.copies, rig.tally.copy_failures, rig.tally.trouble) == (4, 0, None)
+    assert rig.tally.copied_at is not None
+
+
+async def test_a_copy_that_failed_is_tried_again_in_an_hour_and_holds_up_no_backup(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(
+        MIDNIGHT + timedelta(hours=1),
+        MIDNIGHT - timedelta(hours=20),
+        copies=True,
+        copy_faults=["access denied"] * 5,
+    )
+    await rig.run_for(4)
+    assert 4 <= len(rig.copied) <= 5
+    assert [made.hour for made in rig.made] == [3]
+    assert rig.tally.last_error is None
+    assert rig.tally.trouble == "the copy in the object store failed: access denied"
+    assert not rig.tally.copying
+    assert caplog.text.count("the copy of the backups failed: access denied; next attempt") == len(rig.copied)
+    await rig.run_for(6)
+    assert (rig.tally.copy_failures, rig.tally.last_copy_error, rig.tally.trouble) == (5, None, None)
+
+
+async def test_the_last_good_backup_is_copied_while_new_ones_fail(autojump_clock: MockClock) -> None:
+    rig = Rig(
+        MIDNIGHT + timedelta(hours=3),
+        MIDNIGHT - timedelta(hours=20),
+        ["the disk is full"] * 9,
+        copies=True,
+        copy_faults=["access denied"],
+    )
+    await rig.run_for(3)
+    assert len(rig.copied) == 2
+    assert (rig.tally.trouble, rig.tally.last_copy_error) == ("the disk is full", None)
+
+
+async def test_nothing_is_copied_before_there_is_a_backup(autojump_clock: MockClock) -> None:
+    rig = Rig(MIDNIGHT, None, ["the disk is full"] * 9, copies=True)
+    await rig.run_for(3)
+    assert rig.copied == []

@@ -17,14 +17,18 @@ import asyncpg
 import attrs
 import pytest
 import trio
+from obstore.store import MemoryStore
 
 from protocol.backup import BackupDamaged, BackupRefused, Manifest
 from svc.backup.folder import BackupFolder
+from svc.backup.remote import chosen_in, push
+from svc.backup.remote import fetch as fetch_backup
 from svc.backup.restoring import box_of, check_files, restore
 from svc.backup.sealed import key_of, lay
 from svc.backup.taking import TakenBackup, take
 from svc.backup.verifying import verify
 from svc.config.table import Settings, read_settings
+from svc.outside.objects import ObstoreStore
 from svc.secrets.passphrase import open_box, seal_box
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import PostgresKeyStore
@@ -311,6 +315,23 @@ def meddle(database: Database) -> None:
     thread.start()
     thread.join(30)
     assert not failed, failed
+
+
+async def test_what_went_through_an_object_store_restores_to_the_same_rows_as_the_folder(
+    kept: Kept, empty_database: Database, place: Place, tmp_path: Path
+) -> None:
+    await place.take(kept.database)
+    store = ObstoreStore(MemoryStore(), "memory")
+    await push(place.folder, store)
+    fetched = attrs.evolve(place, folder=BackupFolder(tmp_path / "fetched"))
+    await fetch_backup(store, fetched.folder, await chosen_in(store, None))
+    assert fetched.folder.chosen(None) == place.folder.chosen(None)
+    shutil.rmtree(place.folder.root)
+    await fetched.restore(empty_database)
+    assert await same(kept.database, empty_database)
+    # The next backup keeps what was fetched.
+    await fetched.take(kept.database)
+    assert (await push(fetched.folder, store)).new_files == 0
 
 
 def hurt(path: Path, how: str) -> None:

@@ -30,6 +30,7 @@ NO_COMMANDS = {
         "demo_story",
     ),
     *("finding", "tls", "alerts_shown", "asked", "command_line", "completable", "completion_scripts"),
+    "remote_backup",
 }
 
 

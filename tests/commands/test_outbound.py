@@ -13,7 +13,7 @@ from tests.test_house import HERE
 #: What a module must import to reach another host.
 CLIENTS = {
     *("svc.outside.http", "httpx2", "httpcore2", "confluent_kafka"),
-    *("urllib.request", "http.client", "requests", "aiohttp", "acme.client"),
+    *("urllib.request", "http.client", "requests", "aiohttp", "acme.client", "obstore"),
 }
 #: They speak to this very service; the client itself; the wiring that hands it out.
 NO_DESTINATION = {
@@ -58,6 +58,12 @@ def test_every_module_that_can_connect_is_in_the_list() -> None:
         ({}, "mail server: none, SVC_SMTP_URL names none"),
         ({"SVC_SMTP_URL": "smtps://ann:planted@mail.example.org"}, "mail server: mail.example.org"),
         ({}, "encoder: none, no encoder service is set"),
+        ({}, "backups: none, no SVC_BACKUP_S3_URL is set"),
+        ({"SVC_BACKUP_S3_URL": "s3://mine/one"}, "backups: s3://mine/one at S3 of AWS, after each nightly"),
+        (
+            {"SVC_BACKUP_S3_URL": "s3://mine/one", "SVC_BACKUP_S3_ENDPOINT": "https://minio.lan:9000"},
+            "backups: s3://mine/one at minio.lan, after each nightly backup",
+        ),
         (
             {"SVC_OBSERVER_ENCODER_URL": "http://encoder.lan:9"},
             "encoder: encoder.lan, texts of each new trace",

@@ -263,3 +263,47 @@ def test_a_process_in_another_folder_reads_the_same_paths(
     assert set(paths.values()) == {str(tmp_path / "there/it")}
     env["SANDBOX_CLI"] = "bin/agent"
     assert absolute_paths(read_settings(env), env)["SANDBOX_CLI"] == str(tmp_path / "bin/agent")
+
+
+@pytest.mark.parametrize("url", ["s3://backups", "s3://my.backups/trace-svc/one", "s3://backups/one/"])
+def test_an_address_in_s3_is_a_bucket_and_a_prefix(url: str) -> None:
+    assert read_settings({"SVC_BACKUP_S3_URL": url}).backup_s3_url == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        *(
+            ("SVC_BACKUP_S3_URL", bad)
+            for bad in (
+                "backups",
+                "https://backups",
+                "s3://",
+                "s3://B/x",
+                "s3://backups/../x",
+                "s3://backups//x",
+            )
+        ),
+        ("SVC_BACKUP_S3_URL", "s3://backups/x?y"),
+        ("SVC_BACKUP_S3_ENDPOINT", "minio.lan:9000"),
+        ("SVC_BACKUP_S3_ENDPOINT", "https://me:planted@minio.lan"),
+    ],
+)
+def test_another_address_in_s3_refuses_the_boot(name: str, bad: str) -> None:
+    with pytest.raises(BadSetting, match=f"{name} is .*; expected"):
+        read_settings({name: bad})
+
+
+def test_a_copy_of_the_nightly_backup_needs_a_folder_and_both_halves_of_a_key() -> None:
+    url = {"SVC_BACKUP_S3_URL": "s3://backups/one"}
+    (refusal,) = boot_refusals(read_settings(url))
+    assert "SVC_BACKUP_DIR is blank" in refusal
+    folder = {**url, "SVC_BACKUP_DIR": "/backups"}
+    assert boot_refusals(read_settings(folder)) == []
+    for prefix in ("AWS_", "SVC_BACKUP_S3_"):
+        names = f"{prefix}ACCESS_KEY_ID", f"{prefix}SECRET_ACCESS_KEY"
+        for half in names:
+            (refusal,) = boot_refusals(read_settings({**folder, half: "planted"}))
+            assert f"{names[0]} and {names[1]} must both be set" in refusal
+            assert "planted" not in refusal
+        assert boot_refusals(read_settings({**folder, **dict.fromkeys(names, "planted")})) == []
