@@ -234,7 +234,7 @@ def flipped(data: bytes) -> bytes:
     [
         (flipped, "is damaged there"),
         (lambda data: data[:-1], "is shorter there"),
-        (lambda data: b"", "is shorter there|Range|not done|answered"),
+        (lambda data: b"", "is shorter there"),
         (None, "is missing"),
     ],
 )
