@@ -41,8 +41,9 @@ def test_a_price_is_set_in_its_row_by_keys_alone(opened: Opened, modules: bool) 
         page.goto(opened.url(HERE))
         follow(page, f"Set the price of {model}")
         form = page.get_by_role("form", name=f"Price of {model}")
-        form.wait_for()
-        # The form has the focus already.
+        # The form has the focus already, a frame after it is drawn.
+        focused = form.get_by_label("Input").and_(page.locator(":focus"))
+        focused.wait_for()
         page.keyboard.type("much")
         page.keyboard.press("Tab")
         page.keyboard.press("Tab")
@@ -52,6 +53,7 @@ def test_a_price_is_set_in_its_row_by_keys_alone(opened: Opened, modules: bool) 
         page.get_by_text("Type US dollars from 0").wait_for()
         assert form.get_by_label("Output").input_value() == "10"
         assert form.get_by_label("Input").input_value() == "much"
+        focused.wait_for()
         page.keyboard.press("ControlOrMeta+a")
         page.keyboard.type("2.5")
         page.keyboard.press("Enter")
