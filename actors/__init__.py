@@ -20,6 +20,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │   AlertWatcher × 2 ──look, tell──▶ store ──▶ AlertGatherer ──queue──▶ store
       │   AlertDeliverer × 3 ◀─claim─ store; ──send──▶ channels of people
       │   NightlyBackup ══▶ `trace-svc backup` (a process of its own) ◀─read─ store
+      │   WalKeeper ◀─copy─── the WAL of the embedded server
       │
       ├──verify──▶ KeyCache ──look up──▶ store ──revocations──▶ RevocationListener ──evict──▶ Verdicts
       │

@@ -1,4 +1,4 @@
-"""The nightly backup: at its hour each day, and at once when the last hour passed without one.
+"""The nightly backup: at its hour each day, and at once when the last hour passed without one; the WAL since.
 
 Owns the rhythm and the tally; making a backup is a process of its own that the wiring hands in, and so is
 copying it to an object store. Never holds up anything: a backup that fails leaves the earlier ones as they
@@ -17,6 +17,7 @@ import trio
 
 from actors.rounds import rounds
 from actors.supervision import Vitals
+from protocol.backup import CopiedWal
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +47,24 @@ class BackupTally:
     copied_at: datetime | None = None
     last_copy_error: str | None = None
     copying: bool = False
+    #: Segments of the WAL that were copied, their bytes in the folder, how many rounds failed, and the moment
+    #: up to which everything is there.
+    wal_segments: int = 0
+    wal_bytes: int = 0
+    wal_failures: int = 0
+    wal_copied_until: datetime | None = None
+    last_wal_error: str | None = None
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the last backup, or with its copy."""
-        if self.last_error is None and self.last_copy_error is not None:
+        """What is wrong with the last backup, with its copy, or with the WAL."""
+        if self.last_error is not None:
+            return self.last_error
+        if self.last_copy_error is not None:
             return f"the copy in the object store failed: {self.last_copy_error}"
-        return self.last_error
+        if self.last_wal_error is not None:
+            return f"the WAL was not copied: {self.last_wal_error}"
+        return None
 
     def snapshot(self) -> dict[str, Any]:
         """The tally as health shows it."""
@@ -147,3 +159,40 @@ class NightlyBackup:
         if overdue and not self._tally.overdue:
             log.warning("the last good backup is of %s, more than 26 hours ago", good)
         self._tally.overdue = overdue
+
+
+class WalKeeper:
+    """Has the WAL of the embedded database copied every so often; `copy` does it, or says what went wrong.
+
+    What was not copied waits with the server, so that the next round brings it.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_s: float,
+        copy: Callable[[], Awaitable[CopiedWal | str]],
+        tally: BackupTally,
+        vitals: Vitals,
+    ) -> None:
+        self._every_s, self._copy, self._tally, self._vitals = every_s, copy, tally, vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        await rounds(self._round, self._vitals, task_status=task_status)
+
+    async def _round(self) -> float:
+        tally, copied = self._tally, await self._copy()
+        if isinstance(copied, str):
+            tally.wal_failures += 1
+            if tally.last_wal_error is None:
+                log.warning("the WAL was not copied: %s; next attempt in %.0f s", copied, self._every_s)
+            tally.last_wal_error = copied
+            return self._every_s
+        if tally.last_wal_error is not None:
+            log.info("the WAL is copied again")
+        tally.last_wal_error = None
+        tally.wal_segments += copied.segments
+        tally.wal_bytes += copied.bytes
+        tally.wal_copied_until = copied.moment
+        return self._every_s

@@ -6,7 +6,7 @@ manifest is the last file of a backup, so that without it there is none.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -30,7 +30,10 @@ class BackupStoreFailed(OperatorError):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a backup: its place below the folder, its size, its digest, and its size inflated."""
+    """One file of a backup: its place below the folder, its size, its digest, and its size inflated.
+
+    The digest is whole in a manifest; of a segment of the WAL it is the part that its name holds.
+    """
 
     path: str
     bytes: int
@@ -116,6 +119,7 @@ class PhysicalCopy(msgspec.Struct, frozen=True, kw_only=True):
 
     `parts` are a whole copy and what changed since, this backup's last; earlier backups have the others too.
     `listing` is what the next one is compared with. `branch` tells a restored cluster from its original.
+    `wal_start` is the first segment of the WAL that is needed to go on from here; "" where that is unknown.
     """
 
     major: str
@@ -123,6 +127,15 @@ class PhysicalCopy(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     parts: tuple[StoredFile, ...]
     listing: StoredFile
+    wal_start: str = ""
+
+
+class CopiedWal(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round of copying the WAL did, and up to which moment all of it is in the folder now."""
+
+    segments: int
+    bytes: int
+    moment: datetime
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +159,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def stamp(self) -> str:
         """Its name among the backups of a folder; it sorts by time."""
         return f"{self.taken_at:%Y-%m-%dT%H-%M-%S}Z"
+
+    @property
+    def whole_from(self) -> datetime:
+        """From which moment on it can be brought forward by the WAL: the one at which it was complete."""
+        return self.origin.snapshot_at + timedelta(seconds=self.took_s)
 
     def files(self) -> list[StoredFile]:
         """Every file that it needs."""

@@ -29,6 +29,7 @@ from actors.supervision import keep
 from protocol.storage import Outage
 from svc.application.ingest_sizes import sizes_for, warn_of_fewer_decoders
 from svc.application.open_store import Store, open_store, replica_address
+from svc.application.safekeeping import free_wal
 from svc.application.start_checks import check_budget, check_spool_folder, sign_up_warnings
 from svc.config.table import Settings
 from svc.domain.pricing.prices import PriceBook
@@ -174,6 +175,7 @@ async def _run(
 ) -> None:
     async with open_store(settings) as store:
         await check_budget(settings, store.database)
+        await free_wal(settings, store.database)
         buried = await DeadLetterStore(store.database).count_spans()
         warn_of_fewer_decoders(settings)
         for warning in await sign_up_warnings(settings, store.database):

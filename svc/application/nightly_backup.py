@@ -1,6 +1,6 @@
-"""A backup by `trace-svc backup` in a process of its own.
+"""A backup by `trace-svc backup` in a process of its own, and the WAL that is copied between two of them.
 
-The actor of the nightly backup calls it. It can neither hold up the doors nor outlive a stop.
+The actors of the backup call it. A backup can neither hold up the doors nor outlive a stop.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from typing import Final
 
 import trio
 
+from protocol.backup import CopiedWal
+from protocol.operator import OperatorError
+from svc.backup.wal_copying import WalCopier
 from svc.runtime.child import fault_of, program
 
 #: A backup may hold its snapshot for six hours.
@@ -31,6 +34,14 @@ async def copy_away(folder: Path, keep: int) -> str | None:
     """Copy the backups to SVC_BACKUP_S3_URL, and let old ones go there. Returns what went wrong."""
     words = ["backup", "push", str(folder), *(["--keep", str(keep)] if keep else [])]
     return await _run(*words, timeout_s=COPY_TIMEOUT_S)
+
+
+async def copy_wal(copier: WalCopier) -> CopiedWal | str:
+    """Copy the WAL that was written since the last round, or say what went wrong. Raises `Outage`."""
+    try:
+        return await copier.round()
+    except (OperatorError, OSError) as fault:
+        return str(fault)[:_FAULT_CHARS]
 
 
 async def _run(*words: str, timeout_s: float = BACKUP_TIMEOUT_S) -> str | None:

@@ -14,6 +14,8 @@ from actors.disk_budget import BudgetRules, DiskTally
 from svc.backup.folder import BackupFolder
 from svc.config.table import Settings
 from svc.domain.retention.disk_budget import drop_steps, forecast, level_of
+from svc.store.backup.wal import WalHold
+from svc.store.postgres.database import Database
 
 
 @attrs.define
@@ -49,6 +51,12 @@ async def newest_backup(folder: Path) -> datetime | None:
     """When the newest backup in a folder was taken."""
     manifest = await trio.to_thread.run_sync(BackupFolder(folder).newest)
     return None if manifest is None else manifest.taken_at
+
+
+async def free_wal(settings: Settings, database: Database) -> None:
+    """Let the embedded server throw its WAL away where nobody copies it any more: it would fill the disk."""
+    if settings.embedded and not settings.backup_wal_s:
+        await WalHold(database).let_go()
 
 
 def budget_rules(settings: Settings) -> BudgetRules:

@@ -52,7 +52,7 @@ class _Draft:
         self._file.write(part)
 
     def done(self) -> None:
-        if self._digest.hexdigest() != self._wanted.sha256:
+        if not self._digest.hexdigest().startswith(self._wanted.sha256):
             raise BackupDamaged(f"{self._wanted.path} is damaged there: it is not what was written")
         self._file.flush()
         os.fsync(self._file.fileno())

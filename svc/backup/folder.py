@@ -6,6 +6,7 @@
     DIR/days/2026-11-01/NAME.SHA.copy.zst    one day of a table
     DIR/secrets/SHA.enc, DIR/spool/SHA.db.zst
     DIR/physical/whole.SHA.tar.zst, changes.SHA.tar.zst   the embedded cluster, file by file
+    DIR/wal/LINE/SEGMENT.SHA.wal.zst         its WAL (`svc.backup.wal_folder`)
 
 Ordering: a file is written under a name of its own, synced and renamed; the manifest comes last, by rename.
 Nothing that an earlier manifest names is ever changed, so a backup that is killed leaves the earlier ones as
@@ -39,7 +40,7 @@ _LEVEL: Final = 3
 _CHUNK_BYTES: Final = 1024 * 1024
 _PART: Final = ".part"
 _PLACE: Final = re.compile(
-    r"(tables|days/\d{4}-\d\d-\d\d|secrets|spool|physical)/[A-Za-z0-9_-]{1,80}\.([0-9a-f]{24})\.[a-z.]{1,16}"
+    r"(tables|days/\d{4}-\d\d-\d\d|secrets|spool|physical|wal/[0-9a-f-]{1,60})/[A-Za-z0-9_-]{1,80}\.([0-9a-f]{24})\.[a-z.]{1,16}"
 )
 _FOLDERS: Final = ("tables", "days", "secrets", "spool", "physical", "manifests")
 #: A large file looks for room again and again while it is written.
@@ -138,6 +139,7 @@ class BackupFolder:
             "manifest.json.new",
             "lock",
             "lost+found",
+            "wal",
             ERASED,
         }
         if strange and not (self.root / "manifest.json").exists():
@@ -208,7 +210,7 @@ class BackupFolder:
             raise BackupDamaged(f"{file.path} is missing") from None
         except OSError as error:
             raise BackupDamaged(f"{file.path} cannot be read: {error.strerror}") from None
-        if digest.hexdigest() != file.sha256:
+        if not digest.hexdigest().startswith(file.sha256):
             raise BackupDamaged(f"{file.path} is damaged: it is not what was written")
 
     def read(self, file: StoredFile) -> Iterator[bytes]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ from svc.backup.restoring import check_files
 from svc.backup.sealed import lay
 from svc.backup.spool import copy_spool, lay_spool
 from svc.backup.taking import TakenBackup, box_file, intact, moment_of
+from svc.backup.wal_folder import WalSpan
 from svc.config.table import Settings
 from svc.store.backup.loading import unfit
 from svc.store.backup.physical import log_kept, looked_at
@@ -33,10 +35,12 @@ from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.cluster import MAJOR
 from svc.store.postgres.embedded.physical import (
     NoSummaries,
+    Replay,
     branch_of,
     copy_cluster,
     emptied_home,
     lay_cluster,
+    wal_start,
 )
 from svc.store.postgres.embedded.server import EmbeddedServer
 
@@ -143,7 +147,12 @@ async def _copied(
     listing.write(text)
     parts: tuple[StoredFile, ...] = () if base is None else base.parts
     return PhysicalCopy(
-        major=MAJOR, machine=platform.machine(), branch=branch, parts=(*parts, part), listing=listing.done()
+        major=MAJOR,
+        machine=platform.machine(),
+        branch=branch,
+        parts=(*parts, part),
+        listing=listing.done(),
+        wal_start=wal_start(text),
     )
 
 
@@ -164,8 +173,10 @@ def unfit_here(manifest: Manifest) -> str | None:
     return unfit(manifest)
 
 
-async def lay_down(folder: BackupFolder, manifest: Manifest, data_dir: Path) -> None:
-    """Make the cluster of a backup in a data folder that has none.
+async def lay_down(
+    folder: BackupFolder, manifest: Manifest, data_dir: Path, replay: Replay | None = None
+) -> None:
+    """Make the cluster of a backup in a data folder that has none, and replay what was written since.
 
     Raises `BackupDamaged`, `EmbeddedServerError`, `OSError`.
     """
@@ -174,7 +185,24 @@ async def lay_down(folder: BackupFolder, manifest: Manifest, data_dir: Path) -> 
     parts = [partial(folder.read, part) for part in copy.parts]
     size = sum(part.raw_bytes for part in copy.parts)
     async with emptied_home(data_dir) as (cluster, start_lock):
-        await lay_cluster(cluster, start_lock, parts, size)
+        await lay_cluster(cluster, start_lock, parts, size, replay)
+
+
+def replay_of(
+    folder: BackupFolder, span: WalSpan, until: datetime | None, told: Callable[[str], None]
+) -> Replay:
+    """What is replayed after the backup of a span: up to a moment, None for all that there is."""
+
+    def segments(name: str) -> Iterator[bytes] | None:
+        file = span.files.get(name)
+        if file is None:
+            return None
+        folder.check(file)
+        return folder.read(file)
+
+    # Nobody wrote anything between the end of the last segment and the moment up to which it reaches.
+    beyond = until is None or until > span.reach.ended_at
+    return Replay(segments, None if beyond else until, told)
 
 
 async def restore_physical(
@@ -183,8 +211,9 @@ async def restore_physical(
     data_dir: Path,
     secrets: dict[str, bytes],
     told: Callable[[str], None] = lambda _line: None,
+    replay: Replay | None = None,
 ) -> list[str]:
-    """Fill an empty data folder. Returns notes for the operator.
+    """Fill an empty data folder; with `replay` up to a moment after the backup. Returns notes for people.
 
     Raises `BackupRefused`, `BackupDamaged`, `EmbeddedServerError`, `OSError`. Cut off, it is run again: the
     cluster comes last.
@@ -201,5 +230,5 @@ async def restore_physical(
             partial(lay_spool, folder.read(manifest.spool.file), data_dir / "spool")
         )
     told("the cluster is unpacked")
-    await lay_down(folder, manifest, data_dir)
+    await lay_down(folder, manifest, data_dir, replay)
     return notes

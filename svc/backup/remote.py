@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 import attrs
+import msgspec
 import trio
 
 from protocol.backup import BackupDamaged, BackupRefused, BackupStoreFailed, Manifest, StoredFile
@@ -33,9 +34,23 @@ from svc.backup.folder import (
     parse_manifest,
     read_manifest,
 )
+from svc.backup.wal_folder import (
+    TOP as WAL,
+)
+from svc.backup.wal_folder import (
+    WalLine,
+    WalListing,
+    WalSpan,
+    line_of,
+    listing_from,
+    listing_of,
+    reach_key,
+    unused_wal,
+)
 
 _MANIFEST: Final = re.compile(r"manifests/(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)\.json")
 _NEWEST: Final = "manifest.json"
+_REACH_BYTES: Final = 64 * 1024
 _ERASED_BYTES: Final = 256 * 1024 * 1024
 #: Most files are small, and a store answers each after a while.
 _FILES_AT_ONCE: Final = 4
@@ -113,10 +128,45 @@ async def push(
                 await store.put(f"manifests/{stamp}.json", text)
         if texts:
             await _put_newest(store, *max(texts.items()))
+        wal_files, wal_bytes = await _push_wal(folder, store, sizes, manifests, told)
     if damage:
         raise BackupDamaged(f"{next(iter(damage.values()))}; backups without it are in {store.label}")
-    new_bytes = sum(file.bytes for file in missing)
-    return PushedBackups(manifests[-1].stamp, len(missing), new_bytes, len(files) - len(missing))
+    new_bytes = sum(file.bytes for file in missing) + wal_bytes
+    kept_files = len(files) - len(missing)
+    return PushedBackups(manifests[-1].stamp, len(missing) + wal_files, new_bytes, kept_files)
+
+
+async def _push_wal(
+    folder: BackupFolder,
+    store: ObjectStore,
+    sizes: Mapping[str, int],
+    manifests: Sequence[Manifest],
+    told: Callable[[str], None],
+) -> tuple[int, int]:
+    """Send the segments that these backups can be brought forward by, then how far they reach.
+
+    Returns how many segments, and their bytes. One that is damaged here is missing there, and nothing reaches
+    beyond it.
+    """
+    listing = await trio.to_thread.run_sync(listing_of, folder)
+    unused = {file.path for file in unused_wal(listing, manifests)}
+    files = [file for line in listing.files.values() for file in line.values()]
+    missing = [file for file in files if file.path not in unused and sizes.get(file.path) != file.bytes]
+    await _push_files(folder, store, missing, told)
+    for line, reach in listing.reaches.items():
+        if any(file.path not in unused for file in listing.files[line].values()):
+            await store.put(reach_key(line), msgspec.json.encode(reach))
+    return len(missing), sum(file.bytes for file in missing)
+
+
+async def wal_in(store: ObjectStore) -> WalListing:
+    """The WAL that is there. Raises `BackupDamaged`, `BackupStoreFailed`."""
+    sizes = await store.sizes()
+    lines = {key.split("/")[1] for key in sizes if key.startswith(f"{WAL}/") and is_place(key)}
+    reaches = {line: await store.get(reach_key(line), _REACH_BYTES) for line in sorted(lines)}
+    return listing_from(
+        store.label, sizes, {line: text for line, text in reaches.items() if text is not None}
+    )
 
 
 async def _put_newest(store: ObjectStore, stamp: str, text: bytes) -> None:
@@ -181,6 +231,9 @@ async def prune(store: ObjectStore, keep: int, told: Callable[[str], None] = _si
         stay.append(_NEWEST)
     manifests = [await _manifest_at(store, key) for key in stay]
     used = {checked_place(file) for manifest in manifests for file in manifest.files()}
+    wal = listing_from(store.label, sizes, {})
+    unused_segments = {file.path for file in unused_wal(wal, manifests)}
+    used |= {file.path for line in wal.files.values() for file in line.values()} - unused_segments
     unused = [key for key in sizes if is_place(key) and key not in used]
     told(f"pruning {len(pruned)} backups and {len(unused)} files")
     for group in (pruned, unused):
@@ -226,16 +279,20 @@ async def fetch(
     folder: BackupFolder,
     manifest: Manifest,
     *,
+    span: WalSpan | None = None,
     spare_bytes: int = 0,
     told: Callable[[str], None] = _silent,
 ) -> FetchedBackup:
     """Bring a backup into a folder, with `spare_bytes` free beside it; what it has is not fetched again.
 
+    A `span` of it brings the WAL after it as well.
+
     Raises `BackupRefused`, `BackupDamaged`, `BackupStoreFailed`, `OSError`.
     """
     folder.check_ours()
     with folder.held():
-        files = {checked_place(file): file for file in manifest.files()}
+        segments = () if span is None else span.files.values()
+        files = {checked_place(file): file for file in (*manifest.files(), *segments)}
         missing = await trio.to_thread.run_sync(_missing_in, folder, list(files.values()))
         new_bytes = sum(file.bytes for file in missing)
         needed, free = new_bytes + spare_bytes, shutil.disk_usage(folder.root).free
@@ -256,6 +313,8 @@ async def fetch(
         notes = await store.get(ERASED, _ERASED_BYTES)
         if notes is not None:
             await trio.to_thread.run_sync(_add_notes, folder.root, notes)
+        if span is not None:
+            WalLine(folder, line_of(manifest)).reaches(span.reach)
         stamps = [path.stem for path in folder.manifests()]
         folder.write_manifest(manifest, newest=all(stamp <= manifest.stamp for stamp in stamps))
     return FetchedBackup(manifest, len(missing), new_bytes, len(files) - len(missing))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import trio
 
 from protocol.backup import BackupRefused, Manifest
 from svc.application.open_store import open_store
@@ -21,6 +22,7 @@ from svc.backup.physical import take_physical
 from svc.backup.restoring import check_files
 from svc.backup.taking import TakenBackup, take
 from svc.backup.verifying import verify
+from svc.backup.wal_folder import WalListing, check_wal, covered, listing_of, prune_wal
 from svc.commands import remote_backup as remote
 from svc.commands.terminal import Teller, offer_json, print_columns, print_json
 from svc.config.table import Settings
@@ -85,13 +87,12 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             await remote.fetch_backup(
                 settings, remote.checked_url(url), folder, arguments.at, as_json=as_json
             )
+        case "list", place if remote.is_remote(place):
+            _list(place, *await remote.list_backups(settings, place), as_json=as_json)
         case "list", place:
-            manifests = (
-                await remote.list_backups(settings, place)
-                if remote.is_remote(place)
-                else [read_manifest(path) for path in _folder(place).manifests()]
-            )
-            _list(place, manifests, as_json=as_json)
+            folder = _folder(place)
+            manifests = [read_manifest(path) for path in folder.manifests()]
+            _list(place, manifests, listing_of(folder), as_json=as_json)
         case "prune", place:
             await _prune(settings, place, arguments.keep, as_json=as_json)
         case "verify", place:
@@ -158,6 +159,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         "bytes": sum(file.bytes for file in manifest.files()),
         "secrets": manifest.secrets is not None,
         "release": manifest.release,
+        "wal_until": None,
     }
 
 
@@ -199,12 +201,16 @@ def _notes(manifest: Manifest) -> list[str]:
 async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings: Settings) -> None:
     manifest = folder.chosen(arguments.at)
     teller = Teller()
+    span = listing_of(folder).span_after(manifest)
+    segments = 0 if span is None else await trio.to_thread.run_sync(check_wal, folder, span, teller)
     if arguments.digests:
-        files = await check_files(folder, manifest, teller)
+        files = segments + await check_files(folder, manifest, teller)
         if arguments.json:
             print_json({"backup": manifest.stamp, "good": True, "tried_out": False, "files": files})
             return
         print(f"backup {manifest.stamp}: {files} files are unchanged; not restored")
+        if span is not None:
+            print(covered([span]))
         return
     async with asyncio_loop(AWAY):
         proof = await verify(folder, manifest, settings.backup_passphrase, arguments.scratch, teller)
@@ -214,19 +220,25 @@ async def _verify(folder: BackupFolder, arguments: argparse.Namespace, settings:
     print(f"backup {manifest.stamp} is good: restored on a scratch server and queried")
     rows, spans = count(proof.rows), count(proof.spans)
     print(f"{proof.files} files, {rows} rows, {spans} spans counted by rows and by cubes")
+    if span is not None:
+        print(f"{count(segments)} segments of the WAL are unchanged: {covered([span])}")
     print(f"{proof.payloads} payloads and {proof.sealed} encrypted values read")
     if proof.sealed_unseen:
         print("encrypted values were not checked: that needs SVC_BACKUP_PASSPHRASE and a backup made with it")
 
 
-def _list(place: str, manifests: Sequence[Manifest], *, as_json: bool) -> None:
+def _list(place: str, manifests: Sequence[Manifest], wal: WalListing, *, as_json: bool) -> None:
+    spans = wal.spans(manifests)
     if as_json:
-        print_json([_facts(manifest) for manifest in manifests])
+        until = {span.manifest.stamp: span.reach.moment.isoformat() for span in spans}
+        print_json([_facts(manifest) | {"wal_until": until.get(manifest.stamp)} for manifest in manifests])
         return
     if not manifests:
         print(f"no backups in {place}")
         return
     print_columns([("backup", "rows", "size", "secrets", "release"), *map(_row, manifests)])
+    if spans:
+        print(covered(spans))
 
 
 def _row(manifest: Manifest) -> tuple[str, ...]:
@@ -256,6 +268,8 @@ async def _prune(settings: Settings, place: str, keep: int | None, *, as_json: b
             raise BackupRefused(f"{folder.root} contains no backup")
         with folder.held():
             backup_count, files, freed = folder.prune(keep)
+            segments, segment_bytes = prune_wal(folder)
+        files, freed = files + segments, freed + segment_bytes
     if as_json:
         print_json({"pruned": backup_count, "files": files, "freed_bytes": freed})
         return

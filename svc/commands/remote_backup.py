@@ -5,11 +5,13 @@ The library that speaks to the store is imported only here, once an address of o
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from protocol.backup import BackupRefused, Manifest
 from svc.backup.folder import BackupFolder
-from svc.backup.remote import ObjectStore, chosen_in, fetch, manifests_in, prune, push
+from svc.backup.remote import ObjectStore, chosen_in, fetch, manifests_in, prune, push, wal_in
+from svc.backup.wal_folder import WalListing, WalSpan
 from svc.commands.terminal import Teller, print_json
 from svc.config.table import Settings
 from svc.domain.quantities import counted, size
@@ -90,9 +92,10 @@ async def fetch_backup(
     print(_extent("fetched", fetched.new_files, fetched.new_bytes, fetched.kept_files))
 
 
-async def list_backups(settings: Settings, url: str) -> list[Manifest]:
-    """Those that are there, oldest first."""
-    return await manifests_in(_store(settings, url))
+async def list_backups(settings: Settings, url: str) -> tuple[list[Manifest], WalListing]:
+    """Those that are there, oldest first, and the WAL between them."""
+    store = _store(settings, url)
+    return await manifests_in(store), await wal_in(store)
 
 
 async def prune_backups(settings: Settings, url: str, keep: int) -> tuple[int, int, int]:
@@ -104,17 +107,25 @@ async def prune_backups(settings: Settings, url: str, keep: int) -> tuple[int, i
 
 
 async def fetch_beside(
-    settings: Settings, url: str, stamp: str | None, *, elsewhere: bool
-) -> tuple[BackupFolder, Manifest]:
+    settings: Settings,
+    url: str,
+    stamp: str | None,
+    *,
+    by_wal: bool,
+    until: datetime | None,
+    elsewhere: bool,
+) -> tuple[BackupFolder, Manifest, WalSpan | None]:
     """Bring one into a folder beside the data folder, with room left there unless it is restored elsewhere.
 
-    The folder stays when a restore is cut off or refused: the next attempt continues with it.
+    `by_wal` brings the one from which the moment `until` can be reached, None for the latest, and the WAL
+    after it. The folder stays when a restore is cut off or refused: the next attempt continues with it.
     """
     store = _store(settings, url)
-    manifest = await chosen_in(store, stamp)
+    span = (await wal_in(store)).chosen(await manifests_in(store), until) if by_wal else None
+    manifest = await chosen_in(store, stamp) if span is None else span.manifest
     folder = BackupFolder(settings.data_dir.with_name(f"{settings.data_dir.name}.fetched"))
     teller = Teller()
     teller.say(f"fetching backup {manifest.stamp} into {folder.root}")
     spare_bytes = manifest.origin.size_bytes if settings.embedded and not elsewhere else 0
-    await fetch(store, folder, manifest, spare_bytes=spare_bytes, told=teller)
-    return folder, manifest
+    await fetch(store, folder, manifest, span=span, spare_bytes=spare_bytes, told=teller)
+    return folder, manifest, span

@@ -11,6 +11,7 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import trio
 
@@ -18,15 +19,17 @@ from protocol.backup import BackupRefused, Manifest
 from svc.application.brokers import set_back
 from svc.application.open_store import open_store
 from svc.backup.erased import FILE, ErasedNotes
-from svc.backup.folder import BackupFolder
-from svc.backup.physical import restore_physical
+from svc.backup.folder import BackupFolder, read_manifest
+from svc.backup.physical import replay_of, restore_physical
 from svc.backup.restoring import Restored, box_of, restore
+from svc.backup.wal_folder import listing_of
 from svc.commands import remote_backup as remote
 from svc.commands.terminal import Teller, offer_json, print_json
 from svc.config.table import Settings, read_settings
 from svc.domain.quantities import count, counted, duration
 from svc.store.accounts.audit import OPERATOR
 from svc.store.backup.loading import without
+from svc.store.postgres.embedded.physical import Replay
 from svc.store.retention.erased_again import ErasedAgain
 from svc.store.retention.erasing import Erasing
 
@@ -36,7 +39,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Fills an empty database from the newest backup in DIR, or from the one given by --at. By default\n"
         "this is the database of your settings; with --into another one (to move from the embedded database\n"
-        "to a server, or between servers). A --physical backup needs an empty SVC_DATA_DIR. Secrets need\n"
+        "to a server, or between servers). A --physical backup needs an empty SVC_DATA_DIR; with the WAL\n"
+        "that SVC_BACKUP_WAL_SECONDS keeps, --until brings back any moment after it. Secrets need\n"
         "SVC_BACKUP_PASSPHRASE and go to SVC_DATA_DIR, as do batches of disk mode.\n"
         "A backup in S3 is fetched into a folder beside SVC_DATA_DIR, which is removed after the restore."
     )
@@ -50,6 +54,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--at", metavar="STAMP", help="a backup from `trace-svc backup list` (default: the newest)"
     )
     parser.add_argument(
+        "--until",
+        type=moment,
+        metavar="TIME",
+        help="bring back this moment, by the WAL after a --physical backup: 2026-11-01T12:30:00Z, or latest",
+    )
+    parser.add_argument(
         "--without",
         action="append",
         default=[],
@@ -60,16 +70,47 @@ def add(parser: argparse.ArgumentParser) -> None:
     offer_json(parser)
 
 
+def moment(text: str) -> datetime | Literal["latest"]:
+    """A time with its zone, or the latest there is."""
+    if text == "latest":
+        return "latest"
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time; expected one such as 2026-11-01T12:30:00Z, or latest"
+        ) from None
+    if instant.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; for UTC, write {text}Z")
+    return instant
+
+
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Restore. Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`."""
+    if arguments.until is not None and arguments.at is not None:
+        raise BackupRefused("--at names a backup and --until a moment: choose one of them")
+    until = None if arguments.until == "latest" else arguments.until
     if not remote.is_remote(arguments.dir):
         folder = _folder(arguments.dir)
-        await _restore(folder, folder.chosen(arguments.at), arguments, settings)
+        if arguments.until is None:
+            await _restore(folder, folder.chosen(arguments.at), arguments, settings)
+            return
+        manifests = [read_manifest(path) for path in folder.manifests()]
+        span = listing_of(folder).chosen(manifests, until)
+        replay = replay_of(folder, span, until, Teller())
+        await _restore(folder, span.manifest, arguments, settings, replay)
         return
-    folder, manifest = await remote.fetch_beside(
-        settings, arguments.dir, arguments.at, elsewhere=arguments.into is not None
+    fetched = await remote.fetch_beside(
+        settings,
+        arguments.dir,
+        arguments.at,
+        by_wal=arguments.until is not None,
+        until=until,
+        elsewhere=arguments.into is not None,
     )
-    await _restore(folder, manifest, arguments, settings)
+    folder, manifest, fetched_span = fetched
+    replay_ = None if fetched_span is None else replay_of(folder, fetched_span, until, Teller())
+    await _restore(folder, manifest, arguments, settings, replay_)
     await trio.to_thread.run_sync(shutil.rmtree, folder.root)
 
 
@@ -78,7 +119,11 @@ def _folder(name: str) -> BackupFolder:
 
 
 async def _restore(
-    folder: BackupFolder, manifest: Manifest, arguments: argparse.Namespace, settings: Settings
+    folder: BackupFolder,
+    manifest: Manifest,
+    arguments: argparse.Namespace,
+    settings: Settings,
+    replay: Replay | None = None,
 ) -> None:
     if manifest.physical is None:
         manifest = without(manifest, arguments.without)
@@ -98,10 +143,12 @@ async def _restore(
             set_back, settings, snapshot_at, Teller().say, abandon_on_cancel=True
         )
     if manifest.physical is not None:
-        notes = await restore_physical(folder, manifest, settings.data_dir, secrets, Teller())
+        notes = await restore_physical(folder, manifest, settings.data_dir, secrets, Teller(), replay)
         async with open_store(settings) as store:
             label = store.database.address.label()
-        lines = [f"restored backup {manifest.stamp} into {label}", *notes, *_waiting(manifest, settings)]
+        forward = "" if replay is None else f" and everything after it{_until(arguments.until)}"
+        lines = [f"restored backup {manifest.stamp}{forward} into {label}", *notes]
+        lines += _waiting(manifest, settings)
     else:
         rows, lines = await _filled(folder, manifest, settings, secrets)
     lines += await _erased_again(folder, settings)
@@ -112,6 +159,10 @@ async def _restore(
         print(line)
     if again is not None:
         print(f"{again} messages since an hour before the snapshot will be read again at the next start")
+
+
+def _until(until: datetime | str) -> str:
+    return "" if isinstance(until, str) else f" until {until.isoformat()}"
 
 
 async def _erased_again(folder: BackupFolder, settings: Settings) -> list[str]:

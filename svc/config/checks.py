@@ -76,7 +76,7 @@ def boot_refusals(settings: Settings) -> list[str]:
             "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set: everybody would own the service; unset one"
         )
     refusals += _sign_on_refusals(settings)
-    refusals += _database_refusals(settings) + _backup_refusals(settings)
+    refusals += _database_refusals(settings) + _backup_refusals(settings) + _wal_refusals(settings)
     return refusals + _broker_refusals(settings) + _tee_refusals(settings)
 
 
@@ -128,6 +128,16 @@ def _database_refusals(settings: Settings) -> list[str]:
             " its rows; or unset SVC_BACKUP_DIR and use the tools of that server"
         )
     return refusals
+
+
+def _wal_refusals(settings: Settings) -> list[str]:
+    """What the WAL is copied for."""
+    if settings.backup_wal_s and not (settings.backup_dir is not None and settings.backup_physical):
+        return [
+            "SVC_BACKUP_WAL_SECONDS is set: the write-ahead log can only be put over a physical backup, so"
+            " set SVC_BACKUP_DIR and SVC_BACKUP_PHYSICAL=true, or unset it"
+        ]
+    return []
 
 
 def _backup_refusals(settings: Settings) -> list[str]:

@@ -422,6 +422,14 @@ class Settings:
         "false",
         "Let the nightly backup copy the files of the embedded database, like `backup --physical`.",
     )
+    backup_wal_s: int = setting(
+        "SVC_BACKUP_WAL_SECONDS",
+        integer(0, 86_400),
+        "0",
+        "How often the write-ahead log of the embedded database is copied to the folder, so that "
+        "`restore --until` can bring back any moment. Needs physical backups. 0 switches it off.",
+        unit="s",
+    )
     backup_keep: int = setting(
         "SVC_BACKUP_KEEP",
         integer(0, 10_000),

@@ -233,6 +233,11 @@ def _backups(tally: BackupTally | None) -> Iterable[Metric]:
     yield _counter("svc_backup_failures", "Nightly backups that failed.", tally.failures)
     yield _counter("svc_backup_copies", "Copies of backups to an object store that were tried.", tally.copies)
     yield _counter("svc_backup_copy_failures", "Copies of backups that failed.", tally.copy_failures)
+    yield _counter("svc_backup_wal_segments", "Segments of the WAL that were copied.", tally.wal_segments)
+    yield _counter("svc_backup_wal_bytes", "Bytes that those segments take.", tally.wal_bytes)
+    yield _counter("svc_backup_wal_failures", "Rounds of copying the WAL that failed.", tally.wal_failures)
+    until = 0.0 if tally.wal_copied_until is None else tally.wal_copied_until.timestamp()
+    yield _gauge("svc_backup_wal_copied_until_seconds", "Up to when the WAL is copied, since 1970.", until)
     good = 0.0 if tally.last_good_at is None else tally.last_good_at.timestamp()
     yield _gauge("svc_backup_last_good_seconds", "When the last good backup was made, since 1970.", good)
 

@@ -331,7 +331,9 @@ class Service:
         duties = leases(self.settings)
         loops.append(invitation_loop(self.means, self.board))
         loops += optional_loops(self.settings, self.pools.upkeep, self.board, self.sweep_tally, duties)
-        loops += safekeeping_loops(self.settings, self.pools.upkeep, self.board, self.safekeeping, duties)
+        loops += safekeeping_loops(
+            self.settings, self.store, self.pools.upkeep, self.board, self.safekeeping, duties
+        )
         if self.tls is not None:
             loops += self.tls.loops(self.board, self.pools.admission, duties)
         return loops

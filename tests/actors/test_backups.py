@@ -9,8 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.backups import OVERDUE, BackupTally, NightlyBackup, last_hour
+from actors.backups import OVERDUE, BackupTally, NightlyBackup, WalKeeper, last_hour
 from actors.supervision import Vitals, keep
+from protocol.backup import CopiedWal
+from protocol.storage import Outage
 
 AT = time(3, 10)
 MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -156,3 +158,31 @@ async def test_nothing_is_copied_before_there_is_a_backup(autojump_clock: MockCl
     rig = Rig(MIDNIGHT, None, ["the disk is full"] * 9, copies=True)
     await rig.run_for(3)
     assert rig.copied == []
+
+
+async def test_the_wal_is_copied_every_so_often_and_what_went_wrong_is_told_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    tally, vitals = BackupTally(), Vitals("wal-keeper", spare=True)
+    copied = CopiedWal(segments=2, bytes=10, moment=MIDNIGHT)
+    answers: list[CopiedWal | str | Outage] = [copied, "full", "full", Outage("away"), copied]
+    troubles: list[str | None] = []
+
+    async def copy() -> CopiedWal | str:
+        troubles.append(tally.trouble)
+        answer = answers.pop(0) if answers else copied
+        if isinstance(answer, Outage):
+            raise answer
+        return answer
+
+    with trio.move_on_after(4 * 60 + 1):
+        await keep(lambda: WalKeeper(every_s=60, copy=copy, tally=tally, vitals=vitals), vitals)
+    told = "the WAL was not copied: full"
+    # While the database is away nothing is tried a minute later, but as soon as it is there.
+    assert troubles == [None, None, told, told, told]
+    assert (tally.wal_segments, tally.wal_bytes, tally.wal_failures) == (4, 20, 2)
+    assert tally.wal_copied_until == MIDNIGHT
+    assert tally.trouble is None
+    assert caplog.text.count(f"{told}; next attempt in 60 s") == 1
+    assert caplog.text.count("the WAL is copied again") == 1

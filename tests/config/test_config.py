@@ -294,6 +294,14 @@ def test_another_address_in_s3_refuses_the_boot(name: str, bad: str) -> None:
         read_settings({name: bad})
 
 
+def test_the_wal_is_copied_only_after_physical_backups() -> None:
+    settings = {"SVC_BACKUP_WAL_SECONDS": "60", "SVC_BACKUP_DIR": "/backups"}
+    (refusal,) = boot_refusals(read_settings(settings))
+    assert "set SVC_BACKUP_DIR and SVC_BACKUP_PHYSICAL=true" in refusal
+    assert boot_refusals(read_settings({**settings, "SVC_BACKUP_PHYSICAL": "true"})) == []
+    assert boot_refusals(read_settings({**settings, "SVC_BACKUP_WAL_SECONDS": "0"})) == []
+
+
 def test_a_copy_of_the_nightly_backup_needs_a_folder_and_both_halves_of_a_key() -> None:
     url = {"SVC_BACKUP_S3_URL": "s3://backups/one"}
     (refusal,) = boot_refusals(read_settings(url))

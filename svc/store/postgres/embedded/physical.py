@@ -18,12 +18,15 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeVar
 
+import attrs
+import msgspec
 import trio
 
 from svc.domain.quantities import size
@@ -31,6 +34,7 @@ from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded.cluster import Cluster, EmbeddedServerError
 from svc.store.postgres.embedded.locks import opened, try_lock, wait_lock
 from svc.store.postgres.embedded.server import EmbeddedServer
+from svc.store.postgres.embedded.wal_feed import Segments, fed, segment_of
 
 T = TypeVar("T")
 
@@ -157,6 +161,21 @@ def _listing(copied: _Copied) -> bytes | None:
     return manifest
 
 
+def wal_start(listing: bytes) -> str:
+    """The first segment of the WAL that is replayed over a copy with this listing."""
+    fields = msgspec.json.decode(listing, type=_Listing)
+    return min(segment_of(extent.start, extent.timeline) for extent in fields.ranges)
+
+
+class _WalRange(msgspec.Struct, rename={"timeline": "Timeline", "start": "Start-LSN"}):
+    timeline: int
+    start: str
+
+
+class _Listing(msgspec.Struct, rename={"ranges": "WAL-Ranges"}):
+    ranges: list[_WalRange]
+
+
 @asynccontextmanager
 async def emptied_home(data_dir: Path) -> AsyncIterator[tuple[Cluster, int]]:
     """The place for a cluster in a data folder that has none, held against everybody else.
@@ -178,10 +197,23 @@ async def emptied_home(data_dir: Path) -> AsyncIterator[tuple[Cluster, int]]:
         yield cluster, start
 
 
+@attrs.frozen
+class Replay:
+    """What is replayed over a copy: the WAL that was written since, up to a moment, or to its end."""
+
+    segments: Segments
+    until: datetime | None
+    told: Callable[[str], None]
+
+
 async def lay_cluster(
-    cluster: Cluster, start_lock: int, parts: Sequence[Callable[[], Iterator[bytes]]], size_bytes: int
+    cluster: Cluster,
+    start_lock: int,
+    parts: Sequence[Callable[[], Iterator[bytes]]],
+    size_bytes: int,
+    replay: Replay | None = None,
 ) -> None:
-    """Make the cluster of a copy: a whole one, then what changed since, one after the other.
+    """Make the cluster of a copy: a whole one, then what changed since, one after the other, then its WAL.
 
     Its password becomes that of this folder. Raises `EmbeddedServerError`, and what the parts raise.
     """
@@ -212,13 +244,7 @@ async def lay_cluster(
         combine = [cluster.program("pg_combinebackup"), "--link", "--no-sync", f"--output={data}"]
         await run([*combine, *map(str, places)])
     (data / LISTING).unlink(missing_ok=True)
-    password = disk.password_of(cluster)
-    single = [cluster.program("postgres"), "--single", "-F", "-D", str(data), "-c", "exit_on_error=on"]
-    # It replays the log of the copy first, and quotes no statement whatever happens.
-    await run(
-        [*single, "-c", "log_min_error_statement=panic", "postgres"],
-        text=f"ALTER ROLE {disk.USER} PASSWORD '{password}'\n",
-    )
+    await _recovered(cluster, data, run, replay)
     await run([cluster.program("initdb"), "--sync-only", f"--pgdata={data}"])
     # From here on it is another line of history than the one that was copied.
     disk.write_file(_branch(cluster), secrets.token_hex(16), 0o600)
@@ -227,6 +253,34 @@ async def lay_cluster(
     disk.restoring(cluster).unlink()
     disk.sync_folder(cluster.home)
     disk.discard(cluster.draft)
+
+
+async def _recovered(
+    cluster: Cluster, data: Path, run: Callable[..., Awaitable[str]], replay: Replay | None
+) -> None:
+    """Have the server replay the log of the copy, then what was written since, and change the password."""
+    password = disk.password_of(cluster)
+    # It quotes no statement whatever happens.
+    single = [cluster.program("postgres"), "--single", "-F", "-D", str(data), "-c", "exit_on_error=on"]
+    single += ["-c", "log_min_error_statement=panic"]
+
+    async def recover(*words: str) -> None:
+        await run([*single, *words, "postgres"], text=f"ALTER ROLE {disk.USER} PASSWORD '{password}'\n")
+
+    if replay is None:
+        await recover()
+        return
+    disk.write_file(data / "recovery.signal", "", 0o600, cluster.account)
+    # Nobody asks meanwhile, so it needs no room for as many locks as the server had.
+    words = ["-c", "hot_standby=off", "-c", "recovery_target_action=promote"]
+    if replay.until is not None:
+        words += ["-c", f"recovery_target_time={replay.until.isoformat(' ')}"]
+    await fed(
+        cluster,
+        replay.segments,
+        replay.told,
+        lambda restore_command: recover(*words, "-c", f"restore_command={restore_command}"),
+    )
 
 
 def branch_of(cluster: Cluster) -> str:
