@@ -44,6 +44,7 @@ from svc.domain.feedback.entries import MOST_NAMES, Feedback, FeedbackSource, Wr
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import Context, lowered
 from svc.front.envelope import json_response, opened, preflight_response, refusal_response
+from svc.front.masked_feedback import masked_feedback
 from svc.store.feedback.writing import FeedbackStore
 
 FEEDBACK_PATH: Final = "/v1/feedback"
@@ -107,9 +108,9 @@ class FeedbackDoor:
                 reasons.append(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 reasons.append(f"an entry cannot be read: {error}"[:300])
-        without_room = await FeedbackStore(self.means.database).keep(
-            grant.project_id, entries, self.means.now()
-        )
+        database, now = self.means.database, self.means.now()
+        entries = await masked_feedback(database, grant.project_id, entries, now)
+        without_room = await FeedbackStore(database).keep(grant.project_id, entries, now)
         reasons += [_NO_ROOM for entry in entries if entry.name in without_room]
         return len(reasons), reasons[0] if reasons else ""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import attrs
@@ -159,6 +159,7 @@ def _check_pattern(pattern: str) -> None:
         raise BadMask(f"the pattern {pattern[:60]} matches an empty text")
 
 
+@lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.max_mem = _AUTOMATON_BYTES
@@ -219,6 +220,8 @@ class Masker:
             if (mask := self._masks.get(project_id)) is not None and mask.rules == tuple(project_rules)
             else _Mask.of(project_rules)
             for project_id, project_rules in rules.items()
+            # Without rules, the pattern of all of them would stop everywhere.
+            if project_rules
         }
 
     def mask(self, project_id: int, request: Any) -> None:

@@ -30,6 +30,7 @@ from svc.domain.spans.values import identifier
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.front.feedback import entry_of
+from svc.front.masked_feedback import masked_feedback
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.sums import FeedbackSums
 from svc.store.feedback.writing import FeedbackStore
@@ -105,7 +106,9 @@ async def post_feedback(call: Call[FeedbackNew]) -> FeedbackShown | Refusal:
         entry = entry_of(sent, "page")
     except WrongFeedback as error:
         return BAD_REQUEST.saying(str(error))
-    if await FeedbackStore(call.means.database).keep(call.project.id, [entry], now):
+    database = call.means.database
+    (entry,) = await masked_feedback(database, call.project.id, [entry], now)
+    if await FeedbackStore(database).keep(call.project.id, [entry], now):
         return BAD_REQUEST.saying("the project has as many names of feedback as it may have")
     return _shown(entry, now, now)
 

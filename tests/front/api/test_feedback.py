@@ -60,6 +60,19 @@ async def test_what_is_sent_is_shown(api: Replica) -> None:
     assert (name["name"], name["entries"], name["mean"], name["better"]) == ("helpful", 1, 1.0, "higher")
 
 
+async def test_what_the_project_masks_is_replaced_in_texts_from_either_door_and_counted(api: Replica) -> None:
+    program, owner = await sender(api), await api.owner()
+    await owner.put(f"{PROJECT}/masking", {"classes": ["email"], "patterns": []})
+    assert await sent(program, said(id="7", text="ask ann@example.com")) == {}
+    shown = (await owner.post(FEEDBACK, said(text="or bob@example.com, or eve@example.com"))).data
+    assert shown["text"] == "or [email], or [email]"
+    entries = (await owner.get(f"{FEEDBACK}?trace_id={TRACE}")).data["feedback"]
+    assert sorted(entry["text"] for entry in entries) == ["ask [email]", "or [email], or [email]"]
+    firings = await fetch(api.database, "select summary from classifier_event")
+    assert "example.com" not in str([row["summary"] for row in firings])
+    assert (await owner.get(f"{PROJECT}/masking")).data["counts"] == {"email": 3}
+
+
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
