@@ -91,7 +91,7 @@ def noon(service: Service, data: Path, flood: Flood) -> set[bytes]:
 
 
 def all_is_back(again: Service, before: set[bytes], after: set[bytes], query_key: str) -> None:
-    until(lambda: again.metric("svc_spool_depth_batches") == 0, timeout_s=60)
+    until(lambda: again.metric("svc_spool_depth_batches") == 0, timeout_s=300)
     found = stored(again.env)
     assert before - found.keys() == set(), "every span of before the backup is back"
     assert found.keys() - after == set()
