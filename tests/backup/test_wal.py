@@ -112,6 +112,7 @@ async def test_any_moment_after_a_backup_comes_back_and_the_latest_and_what_foll
         third = await install.take(store)
         await copier(install, store).round()
     assert line_of(third.manifest) != line
+    assert await spans_at(install, None) == 6
     # The line before is as good as it was.
     assert await spans_at(install, moments[2]) == 4
     removes_what_no_backup_needs(install, line)
