@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from protocol.database_address import Address
 from protocol.framing import framed
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
 
@@ -34,12 +35,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
     many connections this one may have, `trace_days` the install's term of retention.
     """
 
-    host: str
-    port: int
-    user: str
-    password: str
-    database: str
-    tls: str | None
+    address: Address
     log_level: str
     log_format: str
     seen_fd: int

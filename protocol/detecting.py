@@ -14,6 +14,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from protocol.database_address import Address
 from protocol.framing import framed
 
 #: No report is longer.
@@ -35,12 +36,7 @@ class StartDetecting(msgspec.Struct, frozen=True, tag=True):
     `alone` says that no other service works on this database: what is held in it, nobody holds any more.
     """
 
-    host: str
-    port: int
-    user: str
-    password: str
-    database: str
-    tls: str | None
+    address: Address
     log_level: str
     log_format: str
     pool_size: int

@@ -27,7 +27,8 @@ import trio
 import trio_asyncio
 from hypothesis import HealthCheck, settings
 
-from svc.store.postgres.database import Address, Database
+from protocol.database_address import Address
+from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served, open_embedded
 from svc.store.postgres.migrate import migrate
 from tests import reused

@@ -56,6 +56,10 @@ class DebianPostgres:
     def stop(self) -> None:
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
 
+    def promote(self) -> None:
+        """Of a replica: follow nobody any more, and be written to."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
+
     def _run(self, program: str, *arguments: str) -> None:
         command = [*self._as, str(DEBIAN[-1] / program), *arguments]
         subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL, cwd="/")

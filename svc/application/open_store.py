@@ -14,10 +14,11 @@ from typing import Final
 import attrs
 import trio
 
+from protocol.database_address import Address, parse_url
 from protocol.storage import Outage
 from svc.config.table import Settings
 from svc.runtime.asyncio_loop import asyncio_loop
-from svc.store.postgres.database import AWAY, Address, Database, parse_url
+from svc.store.postgres.database import AWAY, Database
 from svc.store.postgres.embedded.server import EmbeddedServer, open_embedded
 from svc.store.postgres.migrate import migrate
 from svc.store.postgres.pools import COMMAND_CONNECTIONS

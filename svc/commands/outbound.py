@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from protocol.database_address import shown
 from svc.application.addresses import alert_networks, integration_networks, runner_url
 from svc.application.open_store import served_address
 from svc.config.table import Settings
@@ -168,9 +169,9 @@ def outbound(settings: Settings) -> list[Outbound]:
         ),
         Outbound(
             "database",
-            "none" if database is None else f"{database.host}:{database.port}",
+            "none" if database is None else shown(database.hosts),
             "embedded, over a Unix socket" if database is None else "all the time",
-            ("svc/store/postgres/database.py",),
+            ("svc/store/postgres/servers.py",),
         ),
         Outbound(
             "certificates",

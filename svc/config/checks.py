@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from protocol.database_address import READS_ONLY, parse_url
 from protocol.rest.accounts import SSO_CALLBACK
 from svc.config.table import PLACEHOLDER_COOKIE_PASSWORD, PLACEHOLDER_SECRET_KEY, Settings, setting_rows
 
@@ -117,6 +118,11 @@ def _sign_on_refusals(settings: Settings) -> list[str]:
 def _database_refusals(settings: Settings) -> list[str]:
     """What only one of the two kinds of database can do."""
     refusals = []
+    if settings.jdbc_url is not None and parse_url(settings.jdbc_url).target in READS_ONLY:
+        refusals.append(
+            "SVC_JDBC_URL asks for a server that cannot be written to: set targetServerType=primary (or"
+            " target_session_attrs=read-write) there, and name replicas in SVC_READ_URL"
+        )
     if settings.read_url is not None and settings.embedded:
         refusals.append(
             "SVC_READ_URL names a replica, and the embedded database has none: name a served one by"

@@ -368,7 +368,9 @@ class Settings:
         "SVC_JDBC_URL",
         DB_URL,
         "",
-        "URL of your own PostgreSQL, used in place of the embedded one. It may contain user and password.",
+        "URL of your own PostgreSQL, used in place of the embedded one. It may contain user and password, "
+        "and several servers of a cluster that fails over: "
+        "`jdbc:postgresql://a:5432,b:5432/db?targetServerType=primary`.",
         secret=True,
     )
     db_host: str | None = setting(

@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from protocol.database_address import parse_url
+
 
 @attrs.frozen
 class Type:
@@ -114,12 +116,17 @@ def _base_path(raw: str) -> str:
 
 def _url(*schemes: str) -> Callable[[str], str]:
     def read(raw: str) -> str:
-        parts = urlsplit(raw.removeprefix("jdbc:"))
+        parts = urlsplit(raw)
         if parts.scheme not in schemes or not parts.hostname or parts.port == 0:
             raise ValueError
         return raw
 
     return read
+
+
+def _database_url(raw: str) -> str:
+    parse_url(raw)
+    return raw
 
 
 def bucket_and_prefix(url: str) -> tuple[str, str]:
@@ -207,7 +214,7 @@ BASE_PATH = Type("text", "a path such as /traces, without a slash at its end", _
 WEB_URL = Type("URL", "an http or https URL", _optionally(_url("http", "https")))
 HEARTBEAT_URL = Type("URL", "an http or https URL", _url("http", "https"))
 DIRECTORY_URL = Type("URL", "an https URL", _url("https"))
-DB_URL = Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_url("postgresql", "postgres")))
+DB_URL = Type("URL", "jdbc:postgresql://… or postgresql://…", _optionally(_database_url))
 S3_URL = Type("URL", "s3://bucket/prefix, or blank", _optionally(_s3_url))
 ENDPOINT = Type("URL", "an http or https URL without user and password", _optionally(_web_address))
 MAIL_URL = Type("URL", "an smtp or smtps URL", _optionally(_url("smtp", "smtps")))

@@ -12,9 +12,9 @@ from typing import Final
 
 import trio
 
+from protocol.database_address import Address
 from protocol.detecting import StartDetecting, framed_message
 from svc.runtime.child import END_TIMEOUT_S, child
-from svc.store.postgres.database import Address
 
 #: Numeric libraries begin a thread for each core as they are imported; one is what detection gets.
 _ONE_THREAD: Final = {
@@ -38,12 +38,7 @@ def detecting_process(
 ) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
     """How to launch a process that reads from and writes to this database."""
     start = StartDetecting(
-        host=address.host,
-        port=address.port,
-        user=address.user,
-        password=address.password,
-        database=address.database,
-        tls=address.tls,
+        address=address,
         log_level=log_level,
         log_format=log_format,
         pool_size=pool_size,

@@ -39,7 +39,7 @@ from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
 from svc.store.detection.holding import give_up_all
-from svc.store.postgres.database import AWAY, Address, Database
+from svc.store.postgres.database import AWAY, Database
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +100,7 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
         if not isinstance(start, StartDetecting):
             return
         set_up(start.log_level, start.log_format)
-        address = Address(start.host, start.port, start.user, start.password, start.database, start.tls)
-        pool = Database(address, pool_size=start.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S)
+        pool = Database(start.address, pool_size=start.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S)
         async with asyncio_loop(AWAY), pool.opened() as database, trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_sigterm, nursery.cancel_scope)
             if start.alone:

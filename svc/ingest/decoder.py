@@ -24,6 +24,7 @@ import trio
 
 from actors.exporters import ExporterWriter
 from actors.supervision import Vitals, keep
+from protocol.database_address import Address
 from protocol.decoding import (
     Begin,
     Begun,
@@ -52,7 +53,7 @@ from svc.runtime.child import END_TIMEOUT_S, child, parent_pipe, run_for_parent
 from svc.runtime.clock import now
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
-from svc.store.postgres.database import AWAY, WORK_TIMEOUT_S, Address, Database
+from svc.store.postgres.database import AWAY, WORK_TIMEOUT_S, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.exporters import ExporterStore
@@ -91,12 +92,7 @@ def decoder_process(
     async def launched() -> AsyncIterator[trio.abc.Stream]:
         async with child("svc.ingest.decoder", pass_fds=(seen_fd,)) as stream:
             begin = Begin(
-                host=address.host,
-                port=address.port,
-                user=address.user,
-                password=address.password,
-                database=address.database,
-                tls=address.tls,
+                address=address,
                 log_level=log_level,
                 log_format=log_format,
                 seen_fd=seen_fd,
@@ -152,11 +148,10 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
         begin = read_to_decoder(first)
         assert isinstance(begin, Begin)
         set_up(begin.log_level, begin.log_format)
-        address = Address(begin.host, begin.port, begin.user, begin.password, begin.database, begin.tls)
         async with (
             asyncio_loop(AWAY),
             Database(
-                address, pool_size=begin.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S
+                begin.address, pool_size=begin.pool_size, statement_timeout_s=STATEMENT_TIMEOUT_S
             ).opened() as database,
             trio.open_nursery() as nursery,
         ):

@@ -11,10 +11,10 @@ from typing import Final
 
 from actors.detecting import Detecting, DetectingProcess
 from actors.supervision import Board, Loop
+from protocol.database_address import Address
 from svc.config.table import Settings
 from svc.detecting.process import detecting_process
 from svc.secrets.sealing import marking_key
-from svc.store.postgres.database import Address
 from svc.store.postgres.pools import DETECTING_CONNECTIONS
 
 #: With more spans than this accepted and not stored, ingest needs the machine.

@@ -20,6 +20,7 @@ import trio
 from obstore.store import MemoryStore
 
 from protocol.backup import BackupDamaged, BackupRefused, Manifest
+from protocol.database_address import parse_url
 from svc.backup.folder import BackupFolder
 from svc.backup.remote import chosen_in, push
 from svc.backup.remote import fetch as fetch_backup
@@ -35,7 +36,7 @@ from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.backup.loading import without
-from svc.store.postgres.database import Connection, Database, parse_url
+from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import RestoreUnderWay, migrate, migrations
 from svc.store.reads.questions.query import QueryStore

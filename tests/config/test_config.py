@@ -36,6 +36,7 @@ def test_nothing_configured_is_a_whole_configuration() -> None:
         ("SVC_RETENTION_TRACE_TTL_DAYS", "1.5", "days"),
         ("SVC_RETENTION_ENABLED", "maybe", "true or false"),
         ("SVC_JDBC_URL", "mysql://x/y", "postgresql"),
+        ("SVC_JDBC_URL", "postgresql://a:1,b:x/y", "postgresql"),
         ("SITE_DOMAIN", "https://traces.example.org", "bare hostname"),
         ("SITE_DOMAIN", "traces.example.org:8443", "bare hostname"),
         ("SITE_DOMAIN", "traces.example.org/ui", "bare hostname"),
@@ -57,6 +58,15 @@ def test_a_value_that_cannot_be_read_is_named_with_what_was_expected(
     assert name in text
     assert expected in text
     assert (value in text) is not any(word in name for word in ("SECRET", "PASSWORD", "JDBC"))
+
+
+@pytest.mark.parametrize("wanted", ["targetServerType=secondary", "target_session_attrs=read-only"])
+def test_a_database_that_cannot_be_written_to_refuses_the_boot(wanted: str) -> None:
+    url = f"jdbc:postgresql://a:5432,b:5433/db?{wanted}"
+    (refusal,) = boot_refusals(read_settings({"SVC_JDBC_URL": url}))
+    assert "SVC_JDBC_URL asks for a server that cannot be written to" in refusal
+    settings = read_settings({"SVC_JDBC_URL": "postgresql://a,b/db", "SVC_READ_URL": url})
+    assert boot_refusals(settings) == []
 
 
 def test_an_unknown_name_of_ours_is_warned_of_with_the_nearest_known_one() -> None:

@@ -11,13 +11,14 @@ from trio.testing import MockClock
 
 from actors.rounds import OUTAGE_PAUSE_S
 from actors.supervision import FIRST_REST_S, Vitals
+from protocol.database_address import Address
 from protocol.detecting import COUNTS_BOUND, TEXT_CHARS, Report, framed_message, read_report
 from protocol.framing import Frames
 from protocol.storage import Outage
 from svc.detecting.rounds import ROUNDS, Round, RoundContext, Work
 from svc.detecting.serving import KeptRound, keep_rounds
 from svc.domain.detect.detectors.table import DETECTORS
-from svc.store.postgres.database import Address, Database
+from svc.store.postgres.database import Database
 
 #: Nothing in these rounds asks for it.
 CONTEXT = RoundContext(Database(Address("/nowhere", 1, "u", "p", "d")), b"", lambda: False, 60.0, 2.0)

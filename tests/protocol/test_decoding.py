@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.database_address import Address
 from protocol.decoding import (
     Begin,
     Begun,
@@ -83,7 +84,8 @@ def test_a_frame_that_nobody_sends_is_refused() -> None:
 
 
 def test_the_beginning_carries_the_whole_address() -> None:
-    begin = Begin("h", 1, "u", "p", "d", None, "info", "text", 7, 4, 90)
+    address = Address("h", 1, "u", "p", "d", None, (("i", 2), ("::1", 3)), "read-write")
+    begin = Begin(address, "info", "text", 7, 4, 90)
     assert read_to_decoder(frame(begin)[1]) == begin
 
 

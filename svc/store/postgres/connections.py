@@ -1,6 +1,7 @@
 """Connections to the server: at most so many, the one used last first, each at rest between two uses.
 
-Owns their making, their rest and their end; `Database` lends one for each unit of work. Asyncio-flavoured.
+Owns when they are made, their rest and their end; `Database` lends one for each unit of work, and
+`svc.store.postgres.servers` makes them. Asyncio-flavoured.
 
 A unit of work leaves nothing behind in its session: it sets parameters with `set local`, locks until the
 end of its transaction, and listens nowhere. So a connection whose work went well is at rest, and only after
@@ -12,8 +13,8 @@ measured November 2026, Python 3.11).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncpg
@@ -34,13 +35,32 @@ REST_TIMEOUT_S: Final = 1.0
 REST_S: Final = 300.0
 
 
-class Connections:
-    """The connections of one `Database`. `connect` makes one."""
+class ConnectionSource(Protocol):
+    """Where connections come from."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], most: int) -> None:
-        self._connect, self.most = connect, most
+    #: There is more than one server, so `watch` is worth its while.
+    several: bool
+
+    async def connect(self) -> Connection:
+        """A new one."""
+
+    def unfit(self, connection: Connection) -> None:
+        """Its server turned out to be the wrong one."""
+
+    async def watch(self, working: Mapping[Connection, float]) -> None:
+        """End those whose server hangs. `working` says since when each is in use."""
+
+
+class Connections:
+    """The connections of one `Database`. What fails with one of `misled` was sent to the wrong server."""
+
+    def __init__(self, source: ConnectionSource, most: int, misled: tuple[type[Exception], ...] = ()) -> None:
+        self._source, self.most, self._misled = source, most, misled
+        self._watch: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(most)
         self._open: set[Connection] = set()
+        #: Those in use, each with the time since when.
+        self._working: dict[Connection, float] = {}
         #: Each with the time since when; the one used last is the last.
         self._resting: list[tuple[Connection, float]] = []
 
@@ -57,12 +77,19 @@ class Connections:
             await self._turns.acquire()
         try:
             connection = self._rested() or await self._new()
+            self._working[connection] = asyncio.get_running_loop().time()
             try:
                 result = await work(connection)
-            except BaseException:
-                await self._calm(connection)
+            except BaseException as error:
+                if isinstance(error, self._misled):
+                    self._source.unfit(connection)
+                    self._end(connection)
+                else:
+                    await self._calm(connection)
                 raise
-            if connection.is_in_transaction():
+            finally:
+                del self._working[connection]
+            if _spoiled(connection):
                 self._end(connection)
             else:
                 self._rest(connection)
@@ -80,7 +107,9 @@ class Connections:
         return None
 
     async def _new(self) -> Connection:
-        connection = await self._connect()
+        if self._source.several and self._watch is None:
+            self._watch = asyncio.create_task(self._source.watch(self._working))
+        connection = await self._source.connect()
         self._open.add(connection)
         return connection
 
@@ -89,7 +118,7 @@ class Connections:
 
     async def _calm(self, connection: Connection) -> None:
         """Bring a connection to rest whose work failed; whatever is in the way of that ends it."""
-        if connection.is_in_transaction():
+        if _spoiled(connection):
             self._end(connection)
             return
         try:
@@ -120,6 +149,9 @@ class Connections:
 
     def terminate(self) -> None:
         """Close everything at once."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         self._resting.clear()
         while self._open:
             self._open.pop().terminate()
@@ -127,3 +159,8 @@ class Connections:
     def state(self) -> dict[str, int]:
         """How many are open, how many of them rest, and how many there may be."""
         return {"size": len(self._open), "idle": len(self._resting), "max": self.most}
+
+
+def _spoiled(connection: Connection) -> bool:
+    """Whether the next one cannot use it. One that `watch` ended cannot be asked about its transaction."""
+    return connection.is_closed() or connection.is_in_transaction()

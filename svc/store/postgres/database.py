@@ -9,26 +9,23 @@ Cancellation: cancelling `run` cancels the query on the server; see `svc.store.p
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from math import inf
-from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncpg
-import attrs
 import trio
 import trio_asyncio
 
+from protocol.database_address import Address
 from protocol.storage import Outage, Slow, StoreRefused
 from svc.store.postgres.connections import Connection as Connection
 from svc.store.postgres.connections import Connections
+from svc.store.postgres.servers import CONNECT_TIMEOUT_S, NoServer, Servers
 
 T = TypeVar("T")
 
-CONNECT_TIMEOUT_S: Final = 10.0
 #: Longest unit of work. A write group takes well under a second; the bound is for a hung server.
 WORK_TIMEOUT_S: Final = 60.0
 READ_TIMEOUT_S: Final = 30.0
@@ -41,15 +38,17 @@ AWAY: Final = (
     # What asyncpg raises when a server dies between two messages (seen November 2026, kill -9 in a loop).
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
+    # Shutdown, crash, recovery, a cancelled statement, a dropped database.
+    asyncpg.OperatorInterventionError,
+    # The server's own disk or files fail it.
+    asyncpg.PostgresSystemError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.exceptions.TransactionTimeoutError,
     asyncpg.TooManyConnectionsError,
     asyncpg.InsufficientResourcesError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
-    asyncpg.QueryCanceledError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidPasswordError,
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -57,34 +56,16 @@ AWAY: Final = (
 )
 
 
-@attrs.frozen
-class Address:
-    """How to reach a PostgreSQL server. `host` is a name, an address or a socket folder."""
-
-    host: str
-    port: int
-    user: str
-    password: str = attrs.field(repr=False)
-    database: str
-    tls: str | None = None
-
-    def label(self) -> str:
-        """The address as the log and `doctor` may show it."""
-        return f"{self.user}@{self.host}:{self.port}/{self.database}"
-
-
-def parse_url(url: str, *, user: str, password: str, database: str) -> Address:
-    """An address from `jdbc:postgresql://…` or `postgresql://…`; what the URL leaves out is filled in."""
-    parts = urlsplit(url.removeprefix("jdbc:"))
-    query = dict(parse_qsl(parts.query))
-    return Address(
-        host=parts.hostname or "localhost",
-        port=parts.port or 5432,
-        user=unquote(parts.username) if parts.username else query.get("user", user),
-        password=unquote(parts.password) if parts.password else query.get("password", password),
-        database=unquote(parts.path.lstrip("/")) or database,
-        tls=query.get("sslmode"),
-    )
+def _session_settings(statement_timeout_s: float) -> dict[str, str]:
+    return {
+        "application_name": "trace-svc",
+        "timezone": "UTC",
+        "jit": "off",
+        "statement_timeout": str(round(statement_timeout_s * 1000)),
+        # Questions here are short: starting workers took 15 of 23 ms (measured November 2026), and the other
+        # cores have spans to store.
+        "max_parallel_workers_per_gather": "0",
+    }
 
 
 class Database:
@@ -93,12 +74,15 @@ class Database:
     The server itself ends a statement after `statement_timeout_s`; 0 leaves that to the units of work.
     """
 
+    #: What a server says that cannot be written to: the next connection is to lead elsewhere.
+    _misled: tuple[type[Exception], ...] = (asyncpg.ReadOnlySQLTransactionError,)
+
     def __init__(
         self, address: Address, *, pool_size: int = POOL_SIZE, statement_timeout_s: float = 0.0
     ) -> None:
         self.address = address
-        self._statement_timeout_s = statement_timeout_s
-        self._connections = Connections(self._connect, pool_size)
+        self._servers = Servers(address, _session_settings(statement_timeout_s))
+        self._connections = Connections(self._servers, pool_size, self._misled)
         self.outages = 0
         #: When it answered last, on Trio's clock.
         self.answered_s = -inf
@@ -112,30 +96,6 @@ class Database:
             with trio.move_on_after(5.0, shield=True):
                 await trio_asyncio.aio_as_trio(self._connections.close)()
             self._connections.terminate()
-
-    async def _connect(self) -> Connection:
-        connection: Connection = await asyncpg.connect(**self._connect_args())
-        return connection
-
-    def _connect_args(self) -> dict[str, Any]:
-        return {
-            "host": self.address.host,
-            "port": self.address.port,
-            "user": self.address.user,
-            "password": self.address.password,
-            "database": self.address.database,
-            "ssl": _tls(self.address),
-            "timeout": CONNECT_TIMEOUT_S,
-            "server_settings": {
-                "application_name": "trace-svc",
-                "timezone": "UTC",
-                "jit": "off",
-                "statement_timeout": str(round(self._statement_timeout_s * 1000)),
-                # Questions here are short: starting workers took 15 of 23 ms (measured November 2026), and
-                # the other cores have spans to store.
-                "max_parallel_workers_per_gather": "0",
-            },
-        }
 
     async def run(
         self,
@@ -173,7 +133,7 @@ class Database:
             self.outages += 1
             raise Slow("the database did not answer in time") from error
         except AWAY as error:
-            raise self._away(f"the database is away ({type(error).__name__})") from error
+            raise self._away("the database is away", error) from error
         self.answered_s = trio.current_time()
         return result
 
@@ -199,7 +159,7 @@ class Database:
 
         async def crossing() -> None:
             try:
-                connection = await self._connect()
+                connection = await self._servers.connect()
             except asyncpg.TooManyConnectionsError:
                 # So says a server that is up.
                 return
@@ -211,12 +171,12 @@ class Database:
         try:
             await trio_asyncio.aio_as_trio(crossing)()
         except (*AWAY, TimeoutError) as error:
-            raise self._away(f"the database is away ({type(error).__name__})") from error
+            raise self._away("the database is away", error) from error
         self.answered_s = trio.current_time()
 
-    def _away(self, text: str) -> Outage:
+    def _away(self, text: str, error: BaseException) -> Outage:
         self.outages += 1
-        return Outage(text)
+        return Outage(f"{text} ({error if isinstance(error, NoServer) else type(error).__name__})")
 
     @asynccontextmanager
     async def listening(self, channel: str) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
@@ -234,7 +194,7 @@ class Database:
                 send.close()
 
         async def subscribe() -> asyncpg.Connection:
-            connection = await self._connect()
+            connection = await self._servers.connect()
             connection.add_termination_listener(lambda _connection: send.close())
             await connection.add_listener(channel, heard)
             return connection
@@ -243,7 +203,7 @@ class Database:
             with trio.fail_after(CONNECT_TIMEOUT_S):
                 connection = await trio_asyncio.aio_as_trio(subscribe)()
         except (*AWAY, TimeoutError, trio.TooSlowError) as error:
-            raise self._away(f"cannot listen to the database ({type(error).__name__})") from error
+            raise self._away("cannot listen to the database", error) from error
         try:
             with receive:
                 yield receive
@@ -254,8 +214,3 @@ class Database:
     def pool_state(self) -> dict[str, int]:
         """Connections open and idle, for health and metrics."""
         return self._connections.state()
-
-
-def _tls(address: Address) -> ssl.SSLContext | str | bool | None:
-    """asyncpg reads libpq's sslmode words itself; a Unix socket never speaks TLS."""
-    return False if Path(address.host).is_absolute() else address.tls

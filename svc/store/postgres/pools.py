@@ -13,7 +13,8 @@ from typing import Final
 
 import attrs
 
-from svc.store.postgres.database import Address, Database
+from protocol.database_address import Address
+from svc.store.postgres.database import Database
 from svc.store.postgres.replica import ReplicaFirst
 
 #: What the embedded server has (`svc.store.postgres.embedded.cluster`), and what we take of a served one,

@@ -20,8 +20,9 @@ from typing import Any, Final, Literal, TypeVar
 import asyncpg
 import trio
 
+from protocol.database_address import Address
 from protocol.storage import Outage, Slow
-from svc.store.postgres.database import WORK_TIMEOUT_S, Address, Connection, Database
+from svc.store.postgres.database import WORK_TIMEOUT_S, Connection, Database
 
 T = TypeVar("T")
 
@@ -49,8 +50,15 @@ _REPLICA: Final = (
 _IN_THE_WAY: Final = (asyncpg.SerializationError, asyncpg.ReadOnlySQLTransactionError)
 
 
+class _Promoted(Exception):
+    """One of several replicas follows nobody any more, so a connection to another one is wanted."""
+
+
 class ReplicaFirst(Database):
     """Asks the replica at `address`, and the primary when it must not, cannot or knows of nothing."""
+
+    # Not what cannot be written to: that is what it is for.
+    _misled = (_Promoted,)
 
     def __init__(
         self,
@@ -113,21 +121,24 @@ class ReplicaFirst(Database):
         with suppress(Outage):
             (written,) = await self._primary.fetch(_PRIMARY, timeout_s=_LOOK_TIMEOUT_S)
         try:
-            rows = await Database.run(
-                self,
-                lambda connection: connection.fetch(_REPLICA),
-                transaction=False,
-                timeout_s=_LOOK_TIMEOUT_S,
-            )
+            rows = await Database.run(self, self._place, transaction=False, timeout_s=_LOOK_TIMEOUT_S)
         except Outage:
             self._seen("away", None)
             return LOOK_S
+        except _Promoted:
+            rows = []
         if not rows or (written is not None and rows[0]["cluster"] != written["cluster"]):
             self._places.clear()
             self._seen("stranger", None)
             return LOOK_S
         self._measured(None if written is None else written["place"], rows[0]["place"] or 0)
         return LOOK_S
+
+    async def _place(self, connection: Connection) -> list[Any]:
+        rows = await connection.fetch(_REPLICA)
+        if not rows and self._servers.several:
+            raise _Promoted
+        return rows
 
     def _measured(self, written: int | None, replayed: int) -> None:
         now_s = self._clock()

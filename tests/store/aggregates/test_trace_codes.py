@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from protocol.database_address import Address
 from svc.domain.calendar import hour_of
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import trace_codes, trace_values
 from svc.store.aggregates.cubes import CubeStore
-from svc.store.postgres.database import Address, Database
+from svc.store.postgres.database import Database
 from svc.store.postgres.migrate import migrate
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_counts import TraceCounts

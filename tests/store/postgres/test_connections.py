@@ -12,8 +12,11 @@ import pytest
 import trio
 import trio.testing
 
-from protocol.storage import Outage
+from protocol.storage import Outage, StoreRefused
 from svc.store.postgres.database import Connection, Database
+
+#: A statement that ends with a state of our choice.
+RAISES = "do $$ begin raise exception sqlstate '{}'; end $$"
 
 Work = Callable[[Connection], Awaitable[Any]]
 
@@ -145,3 +148,37 @@ async def test_closing_waits_for_the_work_under_way(store: Database) -> None:
             nursery.start_soon(bare, other, slowly)
             await trio.testing.wait_all_tasks_blocked()
         assert done == [True]
+
+
+#: What a server says in place of an answer while it goes away, comes back, or is the wrong one of several.
+AWAY_STATES = [
+    *("25006", "57P01", "57P02", "57P03", "57P04", "57P05", "57014", "25P03", "25P04"),
+    *("08000", "08003", "08006", "53000", "53100", "53200", "53300", "58000", "58030", "58P01"),
+    *("40001", "40P01", "55P03", "28000", "28P01", "3D000"),
+]
+
+
+@pytest.mark.parametrize("state", AWAY_STATES)
+async def test_what_a_server_says_that_goes_away_is_an_outage_and_never_the_datas_fault(
+    store: Database, state: str
+) -> None:
+    with pytest.raises(Outage):
+        await store.fetch(RAISES.format(state))
+    assert isinstance(await bare(store, backend), int)
+
+
+@pytest.mark.parametrize("state", ["22001", "22021", "22P05", "54000"])
+async def test_what_the_data_is_to_blame_for_is_no_outage(store: Database, state: str) -> None:
+    with pytest.raises(StoreRefused):
+        await store.fetch(RAISES.format(state))
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(), BrokenPipeError(), TimeoutError(), OSError(113, "")]
+)
+async def test_what_the_network_says_is_an_outage(store: Database, error: OSError) -> None:
+    async def fail(_connection: Connection) -> None:
+        raise error
+
+    with pytest.raises(Outage):
+        await bare(store, fail)

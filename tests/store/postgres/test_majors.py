@@ -15,10 +15,11 @@ import attrs
 import pytest
 import trio
 
+from protocol.database_address import Address
 from svc.application.open_store import open_store
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import AWAY, Address, Database
+from svc.store.postgres.database import AWAY, Database
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import majors
 from svc.store.postgres.embedded import server as embedded

@@ -15,9 +15,10 @@ from typing import Final
 
 import attrs
 
+from protocol.database_address import Address
 from protocol.operator import OperatorError
 from svc.domain.quantities import size
-from svc.store.postgres.database import Address, Database
+from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import open_embedded
 
 #: What filling a database takes beside the size that it has then: its log, and the sorting of indexes.
