@@ -211,6 +211,11 @@ class Database:
             connection.terminate()
             send.close()
 
+    @property
+    def server_changes(self) -> int:
+        """How often its server was another one than before, where the last rows may be missing."""
+        return self._servers.changes
+
     def pool_state(self) -> dict[str, int]:
         """Connections open and idle, for health and metrics."""
         return self._connections.state()

@@ -48,6 +48,9 @@ class Servers:
         #: The one that accepted a session last is the first, those that did not are the last.
         self._order = list(address.hosts)
         self._at: dict[Connection, Host] = {}
+        #: How often the server was another one than before.
+        self.changes = 0
+        self._latest: Host | None = None
         #: When a server accepted a session that only wanted to know.
         self._answered_s: dict[Host, float] = {}
 
@@ -67,6 +70,8 @@ class Servers:
                     problems[host] = _problem(error)
                 else:
                     self._prefer(host)
+                    self.changes += self._latest not in (None, host)
+                    self._latest = host
                     return connection
         if busy is not None:
             # It is up, which the other servers are not to hide.

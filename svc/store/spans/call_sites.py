@@ -54,6 +54,10 @@ class CallSites:
         )
         return keys
 
+    def forget(self) -> None:
+        """What was stored may be so no longer."""
+        self._known.clear()
+
     def remember(self, new: Iterable[CallSite]) -> None:
         """The write is committed: these need no look any more."""
         if len(self._known) > _KNOWN_BOUND:

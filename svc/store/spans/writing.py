@@ -89,10 +89,14 @@ class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
     new: bool = True
 
 
-class _Erased(Exception):
-    """Something was erased since: what this process remembers as stored is not to be trusted."""
+#: The erasures, and the changes of the server, that are known of.
+_Epoch = tuple[str, int]
 
-    def __init__(self, epoch: str) -> None:
+
+class _Outdated(Exception):
+    """Something was erased or the server changed: what is remembered as stored is not to be trusted."""
+
+    def __init__(self, epoch: _Epoch) -> None:
         super().__init__(epoch)
         self.epoch = epoch
 
@@ -114,8 +118,8 @@ class SpanStore:
     codes: AttributeCodes = attrs.field(
         default=attrs.Factory(lambda self: AttributeCodes(self.database), takes_self=True)
     )
-    #: Up to which erasure what is remembered may be trusted.
-    _epoch: str = attrs.field(default="", init=False)
+    #: Up to when what is remembered may be trusted.
+    _epoch: _Epoch = attrs.field(default=("", 0), init=False)
 
     async def write(self, rows: Sequence[StoredSpan]) -> Written:
         """Store the rows. Raises `Outage`, or `StoreRefused` when the database refuses the data."""
@@ -124,15 +128,15 @@ class SpanStore:
         spans = _newest_of_each(rows)
         await self._ensure_days({span.day for span in spans})
         stored, messages, call_sites, epoch = await self._written(spans, frame_up(spans))
-        self.call_sites.remember(call_sites)
         if epoch == self._epoch:
+            self.call_sites.remember(call_sites)
             self.messages.remember(messages)
         return Written(stored=stored, duplicates=len(rows) - stored)
 
     async def _written(
         self, spans: list[StoredSpan], framed: Framed
-    ) -> tuple[int, list[MessageKey], list[CallSite], str]:
-        """What was written, and up to which erasure it knows of all."""
+    ) -> tuple[int, list[MessageKey], list[CallSite], _Epoch]:
+        """What was written, and up to when it knows of all."""
         attempt = 0
         while True:
             attempt += 1
@@ -145,13 +149,17 @@ class SpanStore:
                 # A day was made while rows of it were on their way to the default partition.
                 if attempt >= WRITE_TRIES:
                     raise
-            except _Erased as erased:
-                self._trust_nothing(erased.epoch)
+            except _Outdated as outdated:
+                self._trust_nothing(outdated.epoch)
 
-    def _trust_nothing(self, epoch: str) -> None:
-        """Values and messages that are remembered as stored may have been erased."""
+    def _trust_nothing(self, epoch: _Epoch) -> None:
+        """What is remembered as stored may have been erased, or never have come to the server of now.
+
+        A standby that follows asynchronously and is promoted lacks the last transactions.
+        """
         if epoch != self._epoch:
             self.codes.forget()
+            self.call_sites.forget()
             self.messages.forget()
             self._epoch = epoch
 
@@ -161,11 +169,12 @@ class SpanStore:
             await self.days.ensure_some(new, await self.database.run(self.clock, transaction=False))
 
     async def _write(
-        self, connection: Connection, spans: list[StoredSpan], framed: Framed, epoch: str
+        self, connection: Connection, spans: list[StoredSpan], framed: Framed, epoch: _Epoch
     ) -> tuple[int, list[MessageKey], list[CallSite]]:
         state = await hold(connection, {span.project_id for span in spans})
-        if state.epoch != epoch:
-            raise _Erased(state.epoch)
+        current = (state.epoch, self.database.server_changes)
+        if current != epoch:
+            raise _Outdated(current)
         now = await self.clock(connection)
         spans = await _without_erased(connection, state, spans)
         if not spans:

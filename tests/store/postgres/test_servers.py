@@ -148,6 +148,7 @@ async def test_work_on_a_server_that_freezes_is_an_outage_and_goes_on_with_anoth
             # Whoever listens there hears that it may have missed something.
             assert [text async for text in news] == []
         assert database.pool_state() == {"size": 1, "idle": 1, "max": 12}
+        assert database.server_changes == 1
 
 
 async def test_long_work_on_a_server_that_answers_is_left_alone(
