@@ -137,6 +137,7 @@ hostile: .venv/.dev
 
 chaos: .venv/.dev
 	CHAOS_ROUNDS=20 $(BIN)/python -m pytest -m "not release" tests/chaos tests/e2e/test_broker_mode.py
+	CHAOS_ROUNDS=20 $(BIN)/python -m pytest tests/chaos/test_failover.py
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix $(SOURCES)
