@@ -22,6 +22,11 @@ def examples(at_length: int) -> int:
     return max(5, at_length * settings.default.max_examples // AT_LENGTH)
 
 
+def at_length() -> bool:
+    """Whether a release is proved in this run."""
+    return settings.default.max_examples >= AT_LENGTH
+
+
 def share(things: Sequence[T], turn: int, parts: int) -> Sequence[T]:
     """Each `parts`-th of the things, another for each turn; all of them where a release is proved."""
-    return things if settings.default.max_examples >= AT_LENGTH else things[turn % parts :: parts]
+    return things if at_length() else things[turn % parts :: parts]

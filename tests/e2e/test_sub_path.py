@@ -22,14 +22,14 @@ from svc.web.shell.assets import STATIC
 from svc.web.shell.page import PROJECT
 from svc.web.table import PAGES
 from tests.browser.conftest import fill_four_weeks
+from tests.examples import at_length
 from tests.service import PLAIN, Service, copy_made, in_memory, once_in_a_run, running
 from tests.terminator import Terminator, terminated
 
 PATH = "/traces"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
-#: Pages that a walk opens; of many traces or spans, a few stand for all.
-MOST_PAGES = 600
-EACH_KIND = 2
+#: Pages that a walk opens, and where a release is proved. Of many traces or spans, one stands for all, or two.
+MOST_PAGES, MOST_AT_LENGTH = 250, 600
 #: Pages that are reached by links alone; what modules fetch for them by themselves is in no link.
 LINKED = ("/cases/{ref}", "/findings/{id}", "/detectors/{name}", "/traces/{traceId}", "/vitals/{what}")
 #: Attributes that hold what somebody typed or sent, or a path as the service itself reads it back.
@@ -112,9 +112,10 @@ def kind(address: str) -> str:
 
 def walked(client: httpx2.Client, *start: str) -> tuple[set[str], set[str], list[str]]:
     """The paths that were opened, the modules they load, and what was wrong with any."""
+    each_kind, most_pages = (2, MOST_AT_LENGTH) if at_length() else (1, MOST_PAGES)
     waiting, seen, modules, wrong = list(start), dict[str, int](), set[str](), []
     paths, parts = set[str](), set(start)
-    while waiting and sum(seen.values()) < MOST_PAGES:
+    while waiting and sum(seen.values()) < most_pages:
         address = waiting.pop(0)
         seen[kind(address)] = seen.get(kind(address), 0) + 1
         answer = client.get(address)
@@ -135,7 +136,7 @@ def walked(client: httpx2.Client, *start: str) -> tuple[set[str], set[str], list
         for link in page.links + page.parts:
             target = urljoin(address, link).split("#")[0]
             same_host = urlsplit(target).netloc == urlsplit(address).netloc
-            if same_host and seen.get(kind(target), 0) < EACH_KIND and target not in waiting:
+            if same_host and seen.get(kind(target), 0) < each_kind and target not in waiting:
                 waiting.append(target)
     return paths, modules, wrong
 
