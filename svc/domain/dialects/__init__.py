@@ -110,7 +110,8 @@ class _Plan:
 
     `texts` are the fields of `TEXT_FIELDS` among them; `given` and `answered` those that may find messages
     in them, on a span without events; `history` and `answer` the keys of who comes first, if it is there.
-    `instructions` and `finished` are the keys that are there of those that hold such.
+    `instructions` and `finished` are the keys that are there of those that hold such. `requests` find the
+    calls that answers leave out.
     """
 
     spoken: int
@@ -124,6 +125,7 @@ class _Plan:
     answer: str | None
     instructions: tuple[str, ...]
     finished: tuple[tuple[Dialect, str], ...]
+    requests: tuple[Messages, ...]
 
 
 class Reading(msgspec.Struct, eq=False, gc=False):
@@ -145,6 +147,14 @@ class Reading(msgspec.Struct, eq=False, gc=False):
     def output_messages(self, span: WireSpan) -> list[Any] | None:
         """What the model answered, as the first dialect that knows says it."""
         return _first(_sources(self._plan.spoken)[1] if span.events else self._plan.answered, span)
+
+    def has_request(self) -> bool:
+        """Whether the span may hold calls that no answer says."""
+        return bool(self._plan.requests)
+
+    def request(self, span: WireSpan) -> list[Any] | None:
+        """Messages that end with calls which no answer says."""
+        return _first(self._plan.requests, span)
 
     def hear_tool(self, span: WireSpan) -> None:
         """Find the arguments and the result of a tool's span on its events, where its attributes say none."""
@@ -212,6 +222,11 @@ _ANSWERED: Final = tuple(
     for index, dialect in enumerate(DIALECTS)
     if dialect.output_messages is not None
 )
+_REQUESTS: Final = tuple(
+    (1 << index, dialect.request, holding(dialect.request_keys))
+    for index, dialect in enumerate(DIALECTS)
+    if dialect.request is not None
+)
 
 #: Plans by the keys as they were sent. An application's spans have few sets of keys, and reading by a plan
 #: takes a third less than by the claims of each key (measured November 2026, 20 keys, in turns: 4.3, 7.5 and
@@ -249,6 +264,7 @@ def _plan(keys: tuple[str, ...]) -> _Plan:
         _ANSWER if outputs and outputs[0] is GENAI.output_messages and _ANSWER in keys else None,
         tuple(key for key in _sources(dialect_bits)[2] if key in keys),
         tuple(finish for finish in _FINISHED if finish[1] in keys),
+        tuple(source for bit, source, holds in _REQUESTS if dialect_bits & bit and holds(keys)),
     )
     if sum(map(len, keys)) <= _PLANNED_CHARS:
         if len(_plans) >= _PLANS_BOUND:

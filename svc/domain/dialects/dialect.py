@@ -95,8 +95,12 @@ class Dialect:
     derives: tuple[Field, ...] = ()
     input_messages: Messages | None = None
     output_messages: Messages | None = None
-    #: Of a span without events either says None unless it has one of these attributes; a key that ends in `*`
-    #: stands for all that start so, and then there is no other.
+    #: Messages that end with calls which answers of this dialect leave out; asked only of a span with one of
+    #: `request_keys`.
+    request: Messages | None = None
+    request_keys: tuple[str, ...] = ()
+    #: Of a span without events `input_messages` and `output_messages` say None unless it has one of these
+    #: attributes; a key that ends in `*` stands for all that start so, and then there is no other.
     input_keys: tuple[str, ...] = ()
     output_keys: tuple[str, ...] = ()
     #: Keys that hold the system's instructions beside the messages; wanted on the read side only.

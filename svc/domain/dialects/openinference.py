@@ -7,6 +7,7 @@ is a tool's schema, not what it was called with, and is left alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import msgspec
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found, indexed
-from svc.domain.dialects.usage_objects import DETAILS, agreeing
+from svc.domain.dialects.usage_objects import DETAILS, USAGE_CHARS, agreeing, opened
 from svc.domain.spans.span import Kind
 from svc.domain.spans.values import decoded, text
 
@@ -35,6 +36,9 @@ KINDS: Final[Mapping[str, Kind]] = {
 #: A message of no other keys has no parts and calls nothing.
 _FLAT: Final = frozenset({"role", "content", "name", "tool_call_id"})
 _CALL_NAME: Final = "tool_call.function.name"
+#: Haystack's answer is given as Python prints it, with the usage in its `meta`.
+_PRINTED: Final = "'usage': {"
+_OBJECT: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}")
 _PARAMETERS: Final = ("llm.invocation_parameters", "embedding.invocation_parameters")
 
 
@@ -61,12 +65,11 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
                 yield "request_model", model
                 break
     answer = attributes.get("output.value")
-    if (
-        fields.get("kind") == "llm"
-        and "response_id" not in fields
-        and type(answer) is str
-        and '"usage"' in answer
-    ):
+    if fields.get("kind") != "llm" or type(answer) is not str:
+        return
+    if "cache_read_tokens" not in fields and _PRINTED in answer:
+        yield from agreeing(_printed_usage(answer), fields)
+    elif "response_id" not in fields and '"usage"' in answer:
         try:
             envelope = _envelope.decode(answer)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -74,6 +77,13 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
         yield "response_id", text(envelope.id)
         if "cache_read_tokens" not in fields and type(usage := envelope.usage) is dict:
             yield from agreeing(usage, fields)
+
+
+def _printed_usage(answer: str) -> dict[str, Any]:
+    """The last usage in a text: what stands before it may be the model's own words."""
+    start = answer.rfind(_PRINTED) + len(_PRINTED) - 1
+    printed = _OBJECT.match(answer, start, start + USAGE_CHARS)
+    return {} if printed is None else opened(printed[0])
 
 
 def _call(record: Mapping[str, Any]) -> dict[str, Any]:

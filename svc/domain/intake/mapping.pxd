@@ -19,5 +19,3 @@ cdef object _input_preview(object kind, dict fields, object messages)
 cdef object _output_preview(object kind, dict fields, object messages, object answer_text, bint asks)
 
 cdef tuple _own_call(object span, dict fields, object status, object error_type, object error_message)
-
-cdef tuple _calls_in_answer(object calls, object failures)

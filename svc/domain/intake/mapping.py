@@ -12,7 +12,6 @@ Measured 2026-11 on one core: 23 µs for a span of 4 KB with 20 GenAI attributes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -21,16 +20,16 @@ from protocol.text import clean
 from svc.domain.dialects import read
 from svc.domain.dialects.dialect import Found
 from svc.domain.dialects.names import PREPARES
-from svc.domain.intake.asked_calls import calls_beside, text_of_calls
+from svc.domain.intake.asked_calls import calls_beside, calls_in_answer, calls_in_request, text_of_calls
 from svc.domain.pricing.prices import PriceBook, Priced
 from svc.domain.spans.call_site import infer_call_site
-from svc.domain.spans.messages import Asked, answer, conversation, last_text, last_user_text, preview, text_of
-from svc.domain.spans.span import CostSource, Kind, SpanRow, Status, ToolCall, instant
-from svc.domain.spans.tool_results import Failure, failure_in
+from svc.domain.spans.messages import answer, conversation, last_text, last_user_text, preview, text_of
+from svc.domain.spans.span import FIRST_IN_REQUEST, CostSource, Kind, SpanRow, Status, ToolCall, instant
+from svc.domain.spans.tool_results import failure_in
 from svc.domain.spans.values import MESSAGE_CHARS, NAME_CHARS, decoded, identifier, name, text
 
 #: A span makes at most as many tool calls as this.
-MAX_TOOL_CALLS: Final = 1000
+MAX_TOOL_CALLS: Final = FIRST_IN_REQUEST
 #: The `mcp.method.name` of a call of a tool; other methods are steps.
 MCP_CALL: Final = "tools/call"
 
@@ -140,8 +139,10 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         # tool_calls
         _own_call(span, fields, status, error_type, error_message)
         if calls_a_tool
-        else _calls_in_answer(requested, failures)
-        if kind == "llm"
+        else calls_in_answer(requested, failures)
+        if kind == "llm" and requested
+        else calls_in_request(reading.request(span), MAX_TOOL_CALLS)
+        if reading.has_request()
         else (),
         # usage_repeats: the roll-up says.
         None,
@@ -342,22 +343,6 @@ def _own_call(
     tool_name = fields.get("tool_name") or name_after_operation(span.name)
     call_id = fields.get("tool_call_id")
     return (ToolCall(0, name(tool_name), call_id and identifier(call_id), status, error_type, error_message),)
-
-
-def _calls_in_answer(calls: Sequence[Asked], failures: Mapping[str, Failure]) -> tuple[ToolCall, ...]:
-    """The calls an answer asks for; how one went is known only where the answer holds its result too."""
-    tool_calls = [
-        ToolCall(index, name(tool_name or _UNNAMED), call_id and identifier(call_id), "ok", None, None)
-        for index, (call_id, tool_name) in enumerate(calls)
-    ]
-    if failures:
-        for call, (call_id, _) in zip(tool_calls, calls, strict=True):
-            # No id is empty.
-            if (failure := failures.get(call_id or "")) is not None:
-                error_type, message = failure
-                call.status, call.error_type = "error", name(error_type)
-                call.error_message = message and clean(message[:MESSAGE_CHARS])
-    return tuple(tool_calls)
 
 
 def name_after_operation(span_name: str) -> str:

@@ -48,6 +48,10 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: as long as one added to the epoch (0.23 and 0.51 µs, November 2026).
 _EXACT_NS: Final = 2**33 * 10**9
 
+#: Calls of an answer have indexes below this. Those from it on stand in a request, because the earlier answer
+#: that asks for them does not say so.
+FIRST_IN_REQUEST: Final = 1000
+
 
 def instant(unix_ns: int) -> datetime:
     """The aware UTC time of a Unix time in nanoseconds, cut to microseconds (what the database keeps)."""
@@ -60,7 +64,7 @@ def instant(unix_ns: int) -> datetime:
 # Structs, built by position, because they are built once a span on the hot path: 0.3 µs instead of 2.0 for
 # attrs' class and forty keywords (November 2026).
 class ToolCall(msgspec.Struct, eq=False, gc=False):
-    """One call of a tool: a `tool` or `mcp` span itself, or a call found only in an llm span's output."""
+    """One call of a tool: a `tool` or `mcp` span itself, or a call found only in an llm span's messages."""
 
     index: int
     name: str

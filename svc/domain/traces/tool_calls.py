@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from svc.domain.spans.span import Kind, Repeats, ToolCall
+from svc.domain.spans.span import FIRST_IN_REQUEST, Kind, Repeats, ToolCall
 from svc.domain.traces.rollup import Timed, by_start, overlapping, preorder
 
 
@@ -57,7 +57,7 @@ def dedupe_tool_calls(rows: Sequence[CallingSpan]) -> frozenset[tuple[bytes, int
     Of a tool's spans that tell one call the outermost that failed counts, else the one with an id, else the
     outermost (see `_told_by_spans`). A tool's span tells every call inside an answer with its id. Where
     either has no id, one span tells one call of its name, in order of time. Answers that overlap in time and
-    hold a call of the same id tell it once.
+    hold a call of the same id tell it once. What a request holds repeats a call of the same id.
     """
     if sum(len(row.tool_calls) for row in rows) < 2 and not any(row.usage_repeats == "twin" for row in rows):
         return frozenset()
@@ -162,6 +162,13 @@ def _told_embedded(spans: Sequence[_Told], embedded: Sequence[_Embedded]) -> lis
         if e.call.call_id is not None:
             by_id[e.call.call_id].append(e)
     again = [e for group in by_id.values() for e in overlapping(group)]
+    # Once more in what a model was given.
+    again += [
+        e
+        for group in by_id.values()
+        for e in group[1:]
+        if e.call.index >= FIRST_IN_REQUEST and e not in again
+    ]
     told += again
     twice = {id(e) for e in again}
     # Each name keeps the spans that no id has matched yet: those with an id and those without.

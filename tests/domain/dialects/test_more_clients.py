@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from protocol.otlp.reading import WireSpan
 from svc.domain.intake.payload import payload_of
 from tests.domain import buckets, event, mapped, wire
 from tests.domain.dialects.clients import CLIENT, FAILED, INTERNAL, calls, rolled, rows, scope, span
@@ -261,6 +262,111 @@ def test_pipecat_has_texts_under_bare_keys_and_a_session() -> None:
     ]
     # Anybody's `input` is not.
     assert mapped({"input": "x", "output": "y"}).input_preview is None
+
+
+PIPECAT = scope("pipecat", "")
+PIPECAT_QUESTION = {"role": "user", "content": "Weather in Paris?"}
+
+
+def pipecat_call(number: int, result: str) -> list[dict[str, Any]]:
+    function = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+    return [
+        {"role": "assistant", "tool_calls": [{"id": f"c{number}", "function": function, "type": "function"}]},
+        {"role": "tool", "content": result, "tool_call_id": f"c{number}"},
+    ]
+
+
+def pipecat_request(number: int, messages: list[dict[str, Any]], **said: str) -> WireSpan:
+    return span(number, "llm", {**CHAT, **USED, "input": json.dumps(messages), **said}, scope=PIPECAT)
+
+
+def test_a_call_that_pipecat_says_in_the_next_request_alone_is_a_call_once() -> None:
+    first, second = pipecat_call(1, '"sunny"'), pipecat_call(2, '{"error": "no such place"}')
+    rounds = (
+        pipecat_request(1, [PIPECAT_QUESTION]),
+        pipecat_request(2, [PIPECAT_QUESTION, *first]),
+        # A later round holds the call of the one before again, and so does a request that is sent again.
+        pipecat_request(3, [PIPECAT_QUESTION, *first, *second]),
+        pipecat_request(4, [PIPECAT_QUESTION, *first, *second], output="Sunny."),
+    )
+    told = [("get_weather", "ok", None), ("get_weather", "error", "no such place")]
+    assert [call[:2] for call in calls(*rounds)] == [call[:2] for call in told]
+    # What was said since is history.
+    later = [PIPECAT_QUESTION, *first, {"role": "assistant", "content": "Sunny."}, PIPECAT_QUESTION]
+    assert calls(pipecat_request(5, later)) == []
+    # Of other exporters an answer says itself what it calls.
+    assert calls(span(2, "llm", {**CHAT, "input": json.dumps([PIPECAT_QUESTION, *first])})) == []
+
+
+def test_realtime_models_of_pipecat_say_calls_in_spans_and_attributes_of_their_own() -> None:
+    live = {
+        "gen_ai.request.model": "gemini-2.5-flash",
+        "tool.function_name": "get_weather",
+        "tool.call_id": "c1",
+    }
+    asks = {
+        **live,
+        "gen_ai.operation.name": "llm_tool_call",
+        "tool.all_function_names": "get_weather,get_time",
+        "tool.arguments": '{"city": "Paris"}',
+    }
+    gave = {
+        **live,
+        "gen_ai.operation.name": "llm_tool_result",
+        "tool.result": '{"error": "no such place',
+        "tool.result_status": "error",
+    }
+    spans = (
+        span(1, "llm_tool_call", asks, scope=PIPECAT),
+        span(2, "llm_tool_result", gave, scope=PIPECAT),
+    )
+    assert [row.kind for row in rows(*spans)] == ["step", "tool"]
+    assert sorted(calls(*spans)) == [("get_time", "ok", None), ("get_weather", "error", None)]
+    answered = {
+        **USED,
+        "gen_ai.request.model": "gpt-realtime",
+        "gen_ai.operation.name": "llm_response",
+        "function_calls.all_names": "get_weather",
+    }
+    row = mapped(answered, scope=PIPECAT)
+    assert (row.kind, [call.name for call in row.tool_calls]) == ("llm", ["get_weather"])
+    spoken = mapped(
+        {**USED, **live, "gen_ai.operation.name": "llm_response", "output": "Sunny."}, scope=PIPECAT
+    )
+    assert (spoken.kind, spoken.output_preview) == ("llm", "Sunny.")
+
+
+# --- Haystack 3.4, OpenInference ----------------------------------------------------------------------------
+
+HAYSTACK = {
+    "openinference.span.kind": "LLM",
+    "llm.model_name": "gpt-4o-2024-08-06",
+    "llm.token_count.prompt": 120,
+    "llm.token_count.completion": 30,
+    "llm.output_messages.0.message.role": "assistant",
+    "llm.output_messages.0.message.content": "Sunny.",
+}
+
+
+def haystack(usage: str, said: str = "Sunny.") -> dict[str, Any]:
+    reply = (
+        "ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[TextContent(text="
+        f"{said!r})], _name=None, _meta={{'model': 'gpt-4o', 'index': 0, 'usage': {usage}}})"
+    )
+    return {**HAYSTACK, "output.value": json.dumps({"replies": [reply]})}
+
+
+def test_haystack_says_what_was_cached_and_thought_in_its_printed_answer() -> None:
+    usage = (
+        "{'completion_tokens': 30, 'prompt_tokens': 120, 'total_tokens': 150, 'completion_tokens_details':"
+        " {'audio_tokens': 0, 'reasoning_tokens': 12, 'text_tokens': None}, 'prompt_tokens_details':"
+        " {'audio_tokens': 0, 'cache_write_tokens': None, 'cached_tokens': 100}}"
+    )
+    assert buckets(mapped(haystack(usage))) == CALL
+    # The words of a model are not its usage, nor are other totals, nor what was cut off.
+    for printed in (usage.replace("120", "121"), usage[:-20], "{}"):
+        row = mapped(haystack(printed, said=f"'usage': {usage}"))
+        assert buckets(row) == (120, 30, None, None, None), printed
 
 
 # --- Microsoft's agent-framework 1.23 -----------------------------------------------------------------------

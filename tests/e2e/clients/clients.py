@@ -55,8 +55,8 @@ CLIENTS = (
     Client("pydantic_ai_agent", "openinference", "agent(llm tool llm)", thought=2),
     Client("langfuse_sdk", "openinference", "agent(tool llm)", thought=1),
     Client("openinference_google", "google", "llm, llm, llm", thought=3),
-    # Its instrumentation says the totals alone, and has no span of a tool.
-    Client("haystack_agent", "frameworks", "step(step llm llm)", told=PLAIN),
+    # Its instrumentation has no span of a tool.
+    Client("haystack_agent", "frameworks", "step(step llm llm)", thought=2),
     # The agent ends with a tool of its own.
     Client("smolagents_agent", "frameworks", "agent(step(llm tool) step(llm tool))", told=PLAIN),
     # It does not say what was thought.
@@ -93,7 +93,7 @@ CLIENTS = (
     # Its GenAI mode leaves out all but the totals, and the session. Its package leaves out what it imports.
     Client("mlflow_openai", "observers", "agent(llm tool llm)", told=PLAIN, says_session=False),
     # A call of a tool stands in the next request alone.
-    Client("pipecat_bot", "voice", "step(step(llm llm))", thought=2, wordless=1, says_calls=False),
+    Client("pipecat_bot", "voice", "step(step(llm llm))", thought=2, wordless=1),
     Client(
         "livekit_agent",
         "voice",
