@@ -33,7 +33,7 @@ COLUMNS: dict[str, set[str]] = {
     "Tool": {"tool_name", "tool_call_id", "tool_arguments", "tool_result"},
     "Messages": {"messages", "input_value", "output_value"},
     "Tokens in, out": {"input_tokens", "output_tokens"},
-    "Cached": {"cache_read_tokens", "cache_write_tokens"},
+    "Cached": {"cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"},
     "Reasoning": {"reasoning_tokens"},
     "Audio": {"input_audio_tokens", "output_audio_tokens"},
     "Service tier": {"service_tier"},

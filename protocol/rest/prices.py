@@ -14,7 +14,10 @@ UsdPerMillion = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class ModelPriceShown(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """US dollars for a million tokens of a model. `provider` null: of any; from the cache null: as input."""
+    """US dollars for a million tokens of a model. `provider` null: of any; from the cache null: as input.
+
+    `cache_write_1h` is for what is kept for an hour; null: twice the input where `cache_write` is given.
+    """
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     provider: Annotated[str, Meta(max_length=200)] | None = None
@@ -22,6 +25,7 @@ class ModelPriceShown(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     output: UsdPerMillion
     cache_read: UsdPerMillion | None = None
     cache_write: UsdPerMillion | None = None
+    cache_write_1h: UsdPerMillion | None = None
 
 
 class PricesChange(msgspec.Struct, forbid_unknown_fields=True):

@@ -37,6 +37,7 @@ from svc.importers.turns import (
 AGENT: Final = "claude-code"
 _SUB_AGENT: Final = "subagent"
 #: The model of what Claude Code wrote itself.
+_AN_HOUR: Final = "ephemeral_1h_input_tokens"
 _SYNTHETIC: Final = "<synthetic>"
 _MAIN: Final = ""
 #: Lines of sub-agents whose successors are recognised.
@@ -288,6 +289,10 @@ def _add_usage(usage: dict[str, Any], more: Any) -> None:
     ):
         if (number := count_of(more, key)) is not None:
             usage[key] = max(number, usage.get(key, 0))
+    if type(creation := more.get("cache_creation")) is dict:
+        hour_tokens = count_of(creation, _AN_HOUR)
+        if hour_tokens is not None:
+            usage[_AN_HOUR] = max(hour_tokens, usage.get(_AN_HOUR, 0))
     if (tier := text_of(more.get("service_tier"))) is not None:
         usage["service_tier"] = tier
 
@@ -301,6 +306,7 @@ def _usage(usage: Mapping[str, Any]) -> Usage | None:
         usage.get("output_tokens", 0),
         read,
         write,
+        cache_write_1h=usage.get(_AN_HOUR),
         service_tier=usage.get("service_tier"),
     )
 

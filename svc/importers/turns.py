@@ -43,6 +43,7 @@ class Usage:
     cache_write: int | None = None
     reasoning: int | None = None
     service_tier: str | None = None
+    cache_write_1h: int | None = None
 
     @property
     def total(self) -> int:
@@ -56,6 +57,7 @@ class Usage:
             "gen_ai.usage.output_tokens": self.output_tokens,
             "gen_ai.usage.cache_read.input_tokens": self.cache_read,
             "gen_ai.usage.cache_creation.input_tokens": self.cache_write,
+            "gen_ai.usage.cache_creation.ephemeral_1h_input_tokens": self.cache_write_1h,
             "gen_ai.usage.reasoning.output_tokens": self.reasoning,
             "gen_ai.response.service_tier": self.service_tier,
         }

@@ -34,6 +34,7 @@ class _Rates(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     input_audio: Decimal | None = None
     output_audio: Decimal | None = None

@@ -146,6 +146,20 @@ async def test_repository_branch_and_user_are_attributes_of_every_span(tmp_path:
     }.items()  # fmt: skip
 
 
+async def test_what_claude_code_cached_for_an_hour_is_priced_as_that(tmp_path: Path) -> None:
+    file = Claude()
+    file.prompt("Fix it.")
+    written = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 4000}
+    told = {**usage(10, 20, write=4000), "cache_creation": written}
+    file.answer("msg_01", text("Done."), told, stop_reason="end_turn")
+    folder = tmp_path / "-home-mara-shop"
+    folder.mkdir()
+    (folder / f"{SESSION}.jsonl").write_bytes(lines(file.rows))
+    (call,) = named(await spans_of("claude-code", tmp_path))["chat claude-opus-4-5-20251101"]
+    assert (call.cache_write_tokens, call.cache_write_1h_tokens) == (4000, 4000)
+    assert call.cache_write_cost == 4000 * Decimal(10) / 10**6
+
+
 async def test_a_turn_of_codex_is_a_trace_and_usage_that_is_told_twice_counts_once(tmp_path: Path) -> None:
     codex_folder(tmp_path)
     rows = named(await spans_of("codex", tmp_path))

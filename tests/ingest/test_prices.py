@@ -51,6 +51,26 @@ def test_a_negotiated_rate_goes_before_the_price_book_and_keeps_its_id(tmp_path:
     assert cost(prices, "gpt-4o-2024-08-06", output_tokens=1).total_cost is None
 
 
+@pytest.mark.parametrize(
+    ("rates", "dollars"),
+    [
+        ("input = 2\ncache_write = 2.5\ncache_write_1h = 3", "3"),
+        # Anthropic's rule: an hour costs twice the input.
+        ("input = 2\ncache_write = 2.5", "4"),
+        ("input = 2", "2"),
+        ("cache_write = 2.5", "2.5"),
+    ],
+)
+def test_what_is_cached_for_an_hour_costs_its_rate_or_twice_the_input_beside_a_rate_of_writes(
+    tmp_path: Path, rates: str, dollars: str
+) -> None:
+    ours = '[[price]]\nmodel = "claude-*"\nmultiplier = 0.5\n'
+    prices = book(tmp_path, f'[[price]]\nmodel = "x"\n{rates}\n{ours}')
+    for_an_hour = {"cache_write_tokens": MILLION // 10, "cache_write_1h_tokens": MILLION // 10}
+    assert cost(prices, "x", **for_an_hour).total_cost == Decimal(dollars) / 10
+    assert cost(prices, "claude-sonnet-4-5", **for_an_hour).total_cost == Decimal("0.3")
+
+
 def test_a_price_holds_from_its_start_and_the_first_that_matches_wins(tmp_path: Path) -> None:
     prices = book(
         tmp_path,

@@ -91,7 +91,13 @@ async def test_a_price_of_the_book_is_changed_from_what_it_is(store: Database) -
         await fill(store, 6)
         row = await owner.get(BASE + "/prices?edit=gpt-4o&of=openai")
         said = dict(re.findall(r'<input id="price-(\w+)"[^>]* value="([^"]*)"', row.text))
-        assert said == {"input": "2.5", "cache_read": "1.25", "cache_write": "", "output": "10"}
+        assert said == {
+            "input": "2.5",
+            "cache_read": "1.25",
+            "cache_write": "",
+            "cache_write_1h": "",
+            "output": "10",
+        }
         await owner.post(BASE + "/prices", {"model": "gpt-4o", "provider": "openai", **said, "input": "5"})
         seen = await owner.get(BASE + "/prices?preview=1")
         assert "With current prices, " in seen.text

@@ -31,6 +31,7 @@ DIALECT: Final = Dialect(
     name="anthropic_sdk",
     title="Anthropic SDK",
     keys={
+        "cache_write_1h_tokens": ("anthropic.usage.cache_creation.ephemeral_1h_input_tokens",),
         "session_id": ("anthropic.session.id",),
         "tool_result": ("anthropic.tool_result.content",),
     },

@@ -36,6 +36,7 @@ Field = Literal[
     "output_tokens",
     "cache_read_tokens",
     "cache_write_tokens",
+    "cache_write_1h_tokens",
     "reasoning_tokens",
     "input_audio_tokens",
     "cached_audio_tokens",

@@ -210,6 +210,8 @@ DIALECT: Final = Dialect(
             "gen_ai.usage.cache_write_input_tokens",
             "gen_ai.usage.cache_creation_input_tokens",
         ),
+        # No convention names it; some write it as Anthropic does.
+        "cache_write_1h_tokens": ("gen_ai.usage.cache_creation.ephemeral_1h_input_tokens",),
         "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
         # Of the modalities audio alone has a price of its own.
         "input_audio_tokens": ("gen_ai.usage.audio.input_tokens", "gen_ai.usage.input_audio_tokens"),

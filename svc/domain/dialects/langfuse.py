@@ -42,6 +42,8 @@ _WHOLES: Final = (
     ("input", "input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "prompt"),
     ("output", "output_tokens", "completion_tokens", "outputTokens", "completionTokens", "completion"),
 )
+#: What is cached for an hour, as a part beside its whole and as one of two parts.
+_AN_HOUR: Final = ("cache_creation_ephemeral_1h_input_tokens", "input_cache_creation_1h")
 #: A longer key, or more keys than these, are no usage.
 _KEY_CHARS: Final = 64
 _MOST_KEYS: Final = 100
@@ -113,6 +115,10 @@ def _usage(details: dict[str, Any]) -> Iterable[tuple[Field, Any]]:
     reasoning = sums.get("reasoning_tokens")
     yield "cache_read_tokens", cache_read
     yield "cache_write_tokens", cache_write
+    yield (
+        "cache_write_1h_tokens",
+        next((tokens for key in _AN_HOUR if (tokens := count(details.get(key))) is not None), None),
+    )
     yield "reasoning_tokens", reasoning
     yield "input_audio_tokens", count(details.get("input_audio_tokens"))
     yield "output_audio_tokens", count(details.get("output_audio_tokens"))
@@ -201,6 +207,7 @@ DIALECT: Final = Dialect(
         "input_tokens",
         "output_tokens",
         "cache_read_tokens",
+        "cache_write_1h_tokens",
         "cache_write_tokens",
         "reasoning_tokens",
         "input_audio_tokens",

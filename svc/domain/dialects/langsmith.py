@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.dialects.usage_objects import opened
+from svc.domain.dialects.usage_objects import opened, writes_in
 from svc.domain.spans.documents import documents_in
 from svc.domain.spans.messages import conversation
 from svc.domain.spans.span import Kind
@@ -60,7 +60,9 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
         yield "total_cost", money(usage.get("total_cost"))
     if input_details:
         yield "cache_read_tokens", count(input_details.get("cache_read"))
-        yield "cache_write_tokens", count(input_details.get("cache_creation"))
+        write_tokens, hour_tokens = writes_in(input_details, input_details.get("cache_creation"))
+        yield "cache_write_tokens", write_tokens
+        yield "cache_write_1h_tokens", hour_tokens
         yield "input_audio_tokens", count(input_details.get("audio"))
     if output_details:
         yield "reasoning_tokens", count(output_details.get("reasoning"))
@@ -122,6 +124,7 @@ DIALECT: Final = Dialect(
         "input_tokens",
         "output_tokens",
         "cache_read_tokens",
+        "cache_write_1h_tokens",
         "cache_write_tokens",
         "reasoning_tokens",
         "input_audio_tokens",

@@ -57,6 +57,7 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
         yield "output_tokens", count(usage.get("output_tokens"))
         yield "cache_read_tokens", count(usage.get("cache_read_input_tokens"))
         yield "cache_write_tokens", count(usage.get("cache_creation_input_tokens"))
+        yield "cache_write_1h_tokens", count(usage.get("cache_creation_input_tokens_above_1hr"))
     if type(cost := decoded(attributes.get(_COST))) is dict:
         yield "input_cost", money(cost.get("input_cost"))
         yield "output_cost", money(cost.get("output_cost"))
@@ -123,6 +124,7 @@ DIALECT: Final = Dialect(
         "input_tokens",
         "output_tokens",
         "cache_read_tokens",
+        "cache_write_1h_tokens",
         "cache_write_tokens",
         "input_cost",
         "output_cost",

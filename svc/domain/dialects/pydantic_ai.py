@@ -80,6 +80,7 @@ DIALECT: Final = Dialect(
             "gen_ai.usage.details.cache_write_tokens",
             "gen_ai.usage.details.cache_creation_input_tokens",
         ),
+        "cache_write_1h_tokens": ("gen_ai.usage.details.ephemeral_1h_input_tokens",),
         "reasoning_tokens": (
             "gen_ai.usage.details.reasoning_tokens",
             "gen_ai.usage.details.thoughts_tokens",

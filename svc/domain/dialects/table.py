@@ -102,6 +102,7 @@ READERS: Final[Mapping[Field, Reader]] = {
     "output_tokens": count,
     "cache_read_tokens": count,
     "cache_write_tokens": count,
+    "cache_write_1h_tokens": count,
     "reasoning_tokens": count,
     "input_audio_tokens": count,
     "cached_audio_tokens": count,

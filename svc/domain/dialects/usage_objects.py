@@ -19,9 +19,15 @@ from svc.domain.spans.values import count, decoded
 #: Usage that is longer than this is none.
 USAGE_CHARS: Final = 4000
 
+_GIVEN_PARTS: Final = (
+    "prompt_tokens_details",
+    "input_tokens_details",
+    "input_token_details",
+    "inputTokenDetails",
+)
 _PARTS: Final[tuple[tuple[tuple[str, ...], tuple[tuple[str, Field], ...]], ...]] = (
     (
-        ("prompt_tokens_details", "input_tokens_details", "input_token_details", "inputTokenDetails"),
+        _GIVEN_PARTS,
         (
             ("cached_tokens", "cache_read_tokens"),
             ("cache_read", "cache_read_tokens"),
@@ -94,10 +100,14 @@ _BESIDE: Final = (
 #: Google counts beside the answer what was thought, and beside the prompt what its own tools were given.
 _THOUGHT: Final = ("thoughts_token_count", "thoughtsTokenCount")
 _TOOLS: Final = ("tool_use_prompt_token_count", "toolUsePromptTokenCount")
+#: How long the cache keeps what is written, in the words of Anthropic, LangChain and LangSmith.
+_AN_HOUR: Final = ("ephemeral_1h_input_tokens", "ephemeral_1hr_input_tokens")
+_FIVE_MINUTES: Final = ("ephemeral_5m_input_tokens",)
 #: All that `details_in` may yield.
 DETAILS: Final[tuple[Field, ...]] = (
     "cache_read_tokens",
     "cache_write_tokens",
+    "cache_write_1h_tokens",
     "reasoning_tokens",
     "input_audio_tokens",
     "output_audio_tokens",
@@ -125,10 +135,44 @@ def details_in(usage: Mapping[str, Any]) -> Iterable[tuple[Field, int]]:
                 for key, field in fields:
                     if (tokens := count(details.get(key))) is not None:
                         counts.setdefault(field, tokens)
+                if part in _GIVEN_PARTS:
+                    _note_writes(counts, details)
+                    _note_writes(counts, details.get("cache_creation_token_details"))
     for key, field in _OWN:
         if (tokens := count(usage.get(key))) is not None:
             counts[field] = max(tokens, counts.get(field, 0))
+    _note_writes(counts, usage.get("cache_creation"))
+    if type(details := usage.get("cacheDetails")) is list:
+        _note_writes(counts, _by_life(details))
     return counts.items()
+
+
+def writes_in(record: Mapping[str, Any], total: Any = None) -> tuple[int | None, int | None]:
+    """What went into the cache in all, and for an hour, where a record has a count for each lifetime.
+
+    `total` is what the provider says beside it; LangChain says 0 there, so that nothing is counted twice.
+    """
+    hour_tokens, minute_tokens = _first(record, _AN_HOUR), _first(record, _FIVE_MINUTES)
+    write_tokens = count(total)
+    if hour_tokens is None and minute_tokens is None:
+        return write_tokens, None
+    return max(write_tokens or 0, (hour_tokens or 0) + (minute_tokens or 0)), hour_tokens
+
+
+def _note_writes(counts: dict[Field, int], record: Any) -> None:
+    if type(record) is not dict:
+        return
+    write_tokens, hour_tokens = writes_in(record, counts.get("cache_write_tokens"))
+    if write_tokens is not None:
+        counts["cache_write_tokens"] = write_tokens
+    if hour_tokens is not None:
+        counts["cache_write_1h_tokens"] = hour_tokens
+
+
+def _by_life(details: list[Any]) -> dict[str, Any]:
+    """Bedrock's list of lifetimes as Anthropic's record."""
+    lives = [detail for detail in details if type(detail) is dict]
+    return {f"ephemeral_{detail.get('ttl')}_input_tokens": detail.get("inputTokens") for detail in lives}
 
 
 def usage_in(usage: Mapping[str, Any]) -> dict[Field, int]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
+from svc.domain.dialects.usage_objects import writes_in
 from svc.domain.spans.messages import conversation
 from svc.domain.spans.span import Kind
 from svc.domain.spans.values import decoded, milliseconds, present, text, unquoted
@@ -35,6 +36,7 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "ai.toolCall": "tool",
 }
 
+_METADATA_OF_PROVIDER: Final = "ai.response.providerMetadata"
 _SESSIONS: Final = ("sessionId", "session_id", "conversationId", "chatId", "threadId")
 _USERS: Final = ("userId", "user_id")
 _METADATA: Final = ("ai.telemetry.metadata.", "ai.settings.context.")
@@ -50,10 +52,21 @@ def _metadata(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
-    """What was embedded: texts that are each written as JSON."""
+    """What was embedded, texts that are each written as JSON, and which part is cached for an hour."""
     values = attributes.get("ai.values")
     if type(values) is list and values:
         yield "input_text", text(unquoted(values[0]))
+    metadata = attributes.get(_METADATA_OF_PROVIDER)
+    if (
+        type(metadata) is str
+        and "ephemeral_1h" in metadata
+        and type(by_provider := decoded(metadata)) is dict
+    ):
+        anthropic = by_provider.get("anthropic")
+        usage = anthropic.get("usage") if type(anthropic) is dict else None
+        creation = usage.get("cache_creation") if type(usage) is dict else None
+        if type(creation) is dict:
+            yield "cache_write_1h_tokens", writes_in(creation)[1]
 
 
 def input_messages(span: WireSpan) -> list[Any] | None:
@@ -144,7 +157,7 @@ DIALECT: Final = Dialect(
         "ai.value": lambda value: text(unquoted(value)),
     },
     derive=derive,
-    derives=("input_text",),
+    derives=("input_text", "cache_write_1h_tokens"),
     input_messages=input_messages,
     output_messages=output_messages,
     input_keys=("ai.prompt.messages", "ai.prompt"),

@@ -32,6 +32,7 @@ _FIELDS: Final[Mapping[Field, Subject]] = {
     **dict.fromkeys(
         (
             *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
+            "cache_write_1h_tokens",
             *("reasoning_tokens", "input_audio_tokens", "cached_audio_tokens", "output_audio_tokens"),
         ),
         "usage",

@@ -77,9 +77,10 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
     status, error_type, error_message = _outcome(
         span, fields, kind, answer_text, bool(span.events) and reading.raises()
     )
-    audio_in, audio_out, tier = (
+    audio_in, audio_out, hour_tokens, tier = (
         _uncached_audio(fields),
         fields.get("output_audio_tokens"),
+        fields.get("cache_write_1h_tokens"),
         fields.get("service_tier"),
     )
     priced = prices.price(
@@ -92,6 +93,7 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         cache_read_tokens=tokens[2],
         cache_write_tokens=tokens[3],
         reasoning_tokens=tokens[4],
+        cache_write_1h_tokens=hour_tokens,
         input_audio_tokens=audio_in,
         output_audio_tokens=audio_out,
     )
@@ -149,6 +151,7 @@ def map_span(span: WireSpan, prices: PriceBook) -> SpanRow:
         None if tier is None else name(tier),
         audio_in,
         audio_out,
+        hour_tokens,
         # price_book
         None if cost_source is None or cost_source == "provided" else prices.version,
     )

@@ -63,6 +63,7 @@ def repriced(row: SpanRow, prices: PriceBook) -> SpanRow:
         cache_read_tokens=row.cache_read_tokens,
         cache_write_tokens=row.cache_write_tokens,
         reasoning_tokens=row.reasoning_tokens,
+        cache_write_1h_tokens=row.cache_write_1h_tokens,
         input_audio_tokens=row.input_audio_tokens,
         output_audio_tokens=row.output_audio_tokens,
     )

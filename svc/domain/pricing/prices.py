@@ -114,9 +114,10 @@ class Priced(msgspec.Struct, eq=False, gc=False):
 class PriceBook:
     """The operator's prices, then the bundled ones. `version` names both; look-ups are cached, 4096 at most.
 
-    Cached tokens cost the input rate where nobody has named a cache rate, reasoning the output rate, audio
-    the rate of text. A fee for each request counts into the input bucket. A bucket with tokens but no rate,
-    or a total of a billion dollars, leaves the call without a price.
+    Cached tokens cost the input rate where nobody has named a cache rate, and twice the input rate where
+    they are kept for an hour and nobody has named a rate for that beside the one of other writes; reasoning
+    costs the output rate, audio the rate of text. A fee for each request counts into the input bucket. A
+    bucket with tokens but no rate, or a total of a billion dollars, leaves the call without a price.
     """
 
     def __init__(self, own: OwnPrices | None = None) -> None:
@@ -185,13 +186,15 @@ class PriceBook:
         cache_read_tokens: int | None = None,
         cache_write_tokens: int | None = None,
         reasoning_tokens: int | None = None,
+        cache_write_1h_tokens: int | None = None,
         input_audio_tokens: int | None = None,
         output_audio_tokens: int | None = None,
     ) -> Priced:
         """The folded provider, the book's id of the model, and what five disjoint buckets cost then.
 
         Where nobody names a provider, or a framework itself, it is the one by which the model was found.
-        Audio tokens are parts of the input and of the output bucket.
+        Audio tokens are parts of the input and of the output bucket, what is kept for an hour of the cache
+        writes.
         """
         # Cut before the look-ups, which remember what they were asked.
         folded = None if provider is None else self._folded(provider[:NAME_CHARS])
@@ -211,7 +214,9 @@ class PriceBook:
             visible = _cost(output_tokens, rates.output, output_audio_tokens, rates.output_audio)
             reasoning = _cost(reasoning_tokens, rates.reasoning)
             cache_read = _cost(cache_read_tokens, rates.cache_read)
-            cache_write = _cost(cache_write_tokens, rates.cache_write)
+            cache_write = _cost(
+                cache_write_tokens, rates.cache_write, cache_write_1h_tokens, rates.cache_write_1h
+            )
             input_cost = _cost(input_tokens, rates.input, input_audio_tokens, rates.input_audio)
         except _NoRate:
             return Priced(entry.model_id, folded)
@@ -332,13 +337,13 @@ class _NoRate(Exception):
 
 
 def _cost(
-    tokens: int | None, rate: Decimal | None, audio: int | None = None, audio_rate: Decimal | None = None
+    tokens: int | None, rate: Decimal | None, part: int | None = None, part_rate: Decimal | None = None
 ) -> Decimal | None:
     if tokens is None:
         return None
-    if audio:
-        audio = min(audio, tokens)
-        return (_cost(tokens - audio, rate) or _ZERO) + (_cost(audio, audio_rate) or _ZERO)
+    if part:
+        part = min(part, tokens)
+        return (_cost(tokens - part, rate) or _ZERO) + (_cost(part, part_rate) or _ZERO)
     if rate is None:
         if tokens:
             raise _NoRate

@@ -21,7 +21,10 @@ class BadPrice(ValueError):
 
 @attrs.frozen
 class ModelPrice:
-    """Dollars a million tokens of one model, of one provider or of any; from the cache None: as input."""
+    """Dollars a million tokens of one model, of one provider or of any; from the cache None: as input.
+
+    `cache_write_1h`, for what is kept an hour, None: as `svc.domain.pricing.rates` says.
+    """
 
     model: str
     provider: str | None
@@ -29,6 +32,7 @@ class ModelPrice:
     output: Decimal
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -67,6 +71,8 @@ def _own_price(price: ModelPrice) -> OwnPrice:
         rates["cache_read"] = price.cache_read
     if price.cache_write is not None:
         rates["cache_write"] = price.cache_write
+    if price.cache_write_1h is not None:
+        rates["cache_write_1h"] = price.cache_write_1h
     # A name that holds a character of patterns stands for itself.
     model, provider = price.key
     return OwnPrice(_PATTERN.sub(r"[\1]", model), provider or None, rates=rates)

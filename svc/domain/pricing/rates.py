@@ -25,6 +25,7 @@ RATE_NAMES: Final = (
     "output",
     "cache_read",
     "cache_write",
+    "cache_write_1h",
     "reasoning",
     "input_audio",
     "output_audio",
@@ -35,6 +36,7 @@ _BOOK_KEYS: Final = (
     "output_mtok",
     "cache_read_mtok",
     "cache_write_mtok",
+    "cache_write_1h_mtok",
     "output_reasoning_mtok",
     "input_audio_mtok",
     "output_audio_mtok",
@@ -44,6 +46,8 @@ STANDARD_TIERS: Final = frozenset({"", "auto", "default", "standard", "on_demand
 
 _PER_TOKEN: Final = Decimal("1e-6")
 _ZERO: Final = Decimal(0)
+#: Anthropic asks so many times the input for what is kept for an hour.
+_AN_HOUR: Final = 2
 #: More overrides of one tier than any model in the book has.
 _MAX_VARIANTS: Final = 4
 
@@ -56,6 +60,7 @@ class Rates:
     output: Decimal | None
     cache_read: Decimal | None
     cache_write: Decimal | None
+    cache_write_1h: Decimal | None
     reasoning: Decimal | None
     input_audio: Decimal | None
     output_audio: Decimal | None
@@ -256,12 +261,16 @@ def _scaled(rates: Rates, factor: Decimal) -> Rates:
 
 
 def _filled(prices: Sequence[Decimal | None], request: Decimal) -> Rates:
-    input_rate, output_rate, cache_read, cache_write, reasoning, audio_in, audio_out = prices
+    input_rate, output_rate, cache_read, cache_write, hour_rate, reasoning, audio_in, audio_out = prices
+    if hour_rate is None:
+        # Whoever names no price of writes asks the input's for them, however long they are kept.
+        hour_rate = input_rate if input_rate is None or cache_write is None else input_rate * _AN_HOUR
     return Rates(
         input=input_rate,
         output=output_rate,
         cache_read=input_rate if cache_read is None else cache_read,
         cache_write=input_rate if cache_write is None else cache_write,
+        cache_write_1h=cache_write if hour_rate is None else hour_rate,
         reasoning=output_rate if reasoning is None else reasoning,
         input_audio=input_rate if audio_in is None else audio_in,
         output_audio=output_rate if audio_out is None else audio_out,

@@ -79,9 +79,9 @@ class SpanRow(msgspec.Struct, eq=False, gc=False):
 
     Ids are bytes (16 and 8 long). Token buckets are disjoint and null when nobody reported them. Costs are
     USD; `total_cost` is the sum of the four cost buckets, or what the exporter gave. Audio tokens are
-    parts of the input and the output bucket. `price_book` names the prices that were asked, where any were.
-    `attributes` are the fields of `svc.domain.attributes`, field and value in turn; the store makes `facets`
-    of them, a character for each.
+    parts of the input and the output bucket, what is cached for an hour of the cache writes. `price_book`
+    names the prices that were asked, where any were. `attributes` are the fields of `svc.domain.attributes`,
+    field and value in turn; the store makes `facets` of them, a character for each.
     """
 
     trace_id: bytes
@@ -120,6 +120,7 @@ class SpanRow(msgspec.Struct, eq=False, gc=False):
     service_tier: str | None = None
     input_audio_tokens: int | None = None
     output_audio_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
     price_book: str | None = None
     facets: str | None = None
     attributes: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ async def put_prices(call: Call[PricesChange]) -> PricesShown | Refusal:
             Decimal(str(price.output)),
             _decimal(price.cache_read),
             _decimal(price.cache_write),
+            _decimal(price.cache_write_1h),
         )
         for price in call.body.prices
     ]
@@ -45,6 +46,10 @@ def _decimal(amount: float | None) -> Decimal | None:
     return None if amount is None else Decimal(str(amount))
 
 
+def _float(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
+
+
 def _shown(prices: Sequence[ModelPrice]) -> PricesShown:
     return PricesShown(
         [
@@ -53,8 +58,9 @@ def _shown(prices: Sequence[ModelPrice]) -> PricesShown:
                 provider=price.provider,
                 input=float(price.input),
                 output=float(price.output),
-                cache_read=None if price.cache_read is None else float(price.cache_read),
-                cache_write=None if price.cache_write is None else float(price.cache_write),
+                cache_read=_float(price.cache_read),
+                cache_write=_float(price.cache_write),
+                cache_write_1h=_float(price.cache_write_1h),
             )
             for price in prices
         ]

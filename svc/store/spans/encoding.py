@@ -52,6 +52,7 @@ _NUMBER: Final = (
     "reasoning_tokens",
     "input_audio_tokens",
     "output_audio_tokens",
+    "cache_write_1h_tokens",
 )
 _COST: Final = ("input_cost", "output_cost", "cache_read_cost", "cache_write_cost", "total_cost")
 
@@ -127,7 +128,7 @@ def _add_row(fields: list[bytes], digest: int, row: SpanRow) -> None:
         input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens,
         input_cost, output_cost, cache_read_cost, cache_write_cost, total_cost, cost_source,
         input_preview, output_preview, _, usage_repeats, service_tier,
-        input_audio_tokens, output_audio_tokens, price_book, facets, _,
+        input_audio_tokens, output_audio_tokens, cache_write_1h_tokens, price_book, facets, _,
     ) = _values(row)
     shared = (
         kind, name, status, error_type, call_site_id, provided_model_name, model_id, provider,
@@ -155,6 +156,7 @@ def _add_row(fields: list[bytes], digest: int, row: SpanRow) -> None:
     fields.append(_numbers.get(reasoning_tokens) or _new_number(reasoning_tokens))
     fields.append(_numbers.get(input_audio_tokens) or _new_number(input_audio_tokens))
     fields.append(_numbers.get(output_audio_tokens) or _new_number(output_audio_tokens))
+    fields.append(_numbers.get(cache_write_1h_tokens) or _new_number(cache_write_1h_tokens))
     fields.append(_costs.get(input_cost) or _new_cost(input_cost))
     fields.append(_costs.get(output_cost) or _new_cost(output_cost))
     fields.append(_costs.get(cache_read_cost) or _new_cost(cache_read_cost))

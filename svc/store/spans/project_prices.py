@@ -16,7 +16,7 @@ from svc.domain.pricing.rates import OwnPrices
 from svc.store.accounts.audit import record
 from svc.store.postgres.database import Connection, Database
 
-_COLUMNS: Final = "model, provider, input, output, cache_read, cache_write"
+_COLUMNS: Final = "model, provider, input, output, cache_read, cache_write, cache_write_1h"
 
 
 @attrs.define(eq=False)
@@ -48,7 +48,8 @@ class ProjectPriceStore:
             await connection.execute("delete from project_price where project_id = $1", project_id)
             await connection.execute(
                 f"insert into project_price (project_id, {_COLUMNS}) select $1, * from"
-                " unnest($2::text[], $3::text[], $4::numeric[], $5::numeric[], $6::numeric[], $7::numeric[])",
+                " unnest($2::text[], $3::text[], $4::numeric[], $5::numeric[], $6::numeric[], $7::numeric[],"
+                " $8::numeric[])",
                 project_id,
                 [price.key[0] for price in prices],
                 [price.key[1] for price in prices],
@@ -56,6 +57,7 @@ class ProjectPriceStore:
                 [price.output for price in prices],
                 [price.cache_read for price in prices],
                 [price.cache_write for price in prices],
+                [price.cache_write_1h for price in prices],
             )
             await record(
                 connection,
@@ -80,4 +82,5 @@ def _price(row: Any) -> ModelPrice:
         row["output"],
         row["cache_read"],
         row["cache_write"],
+        row["cache_write_1h"],
     )

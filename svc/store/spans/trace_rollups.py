@@ -63,7 +63,7 @@ SPAN_FIELDS: Final = (
     " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, input_cost,"
     " output_cost, cache_read_cost, cache_write_cost, total_cost, cost_source, input_preview,"
     " output_preview, usage_repeats, trace_id, service_tier, input_audio_tokens, output_audio_tokens,"
-    " price_book"
+    " cache_write_1h_tokens, price_book"
 )
 
 # The spans of one trace, from the days it has spans in, and one more than a small trace has.

@@ -25,7 +25,7 @@ from svc.front.api.prices import get_prices, put_prices
 from svc.store.reads.usage.models import ModelReads, ModelUse
 from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.reprice_preview import preview
-from svc.web.settings.settings_text import AMOUNTS, AS_INPUT, at_amount
+from svc.web.settings.settings_text import AMOUNTS, WHEN_BLANK, at_amount
 from svc.web.shell import words
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
@@ -49,6 +49,7 @@ class PriceForm(msgspec.Struct):
     input: str = ""
     cache_read: str = ""
     cache_write: str = ""
+    cache_write_1h: str = ""
     output: str = ""
 
     @property
@@ -65,6 +66,7 @@ class PriceForm(msgspec.Struct):
             "output": self.output.strip(),
             "cache_read": self.cache_read.strip() or None,
             "cache_write": self.cache_write.strip() or None,
+            "cache_write_1h": self.cache_write_1h.strip() or None,
         }
 
 
@@ -78,6 +80,7 @@ class PricedModel:
     output: Decimal | None
     cache_read: Decimal | None
     cache_write: Decimal | None
+    cache_write_1h: Decimal | None
     own: ModelPrice | None = None
 
     @property
@@ -107,8 +110,16 @@ class PricedModel:
             typed(self.input),
             typed(cache_read),
             typed(cache_write),
+            typed(own.cache_write_1h if own else self._cache_write_1h(cache_write)),
             typed(self.output),
         )
+
+    def _cache_write_1h(self, cache_write: Decimal | None) -> Decimal | None:
+        """What the form needs for an hour: None where blank comes to the same."""
+        if self.input is None or self.cache_write_1h is None:
+            return None
+        as_blank = self.input if cache_write is None else 2 * self.input
+        return None if self.cache_write_1h == as_blank else self.cache_write_1h
 
 
 def price_rows(
@@ -140,8 +151,8 @@ def _added(use: ModelUse, more: ModelUse) -> ModelUse:
 
 
 def _priced(book: PriceBook, use: ModelUse, own: ModelPrice | None, moment: datetime) -> PricedModel:
-    def million(bucket: str) -> Decimal | None:
-        tokens: dict[str, Any] = {bucket: _ASKED}
+    def million(*buckets: str) -> Decimal | None:
+        tokens: dict[str, Any] = dict.fromkeys(buckets, _ASKED)
         cost = book.price(provider=use.provider, model=use.name, at=moment, **tokens)
         return None if cost.total_cost is None else cost.total_cost * _MILLION
 
@@ -151,6 +162,7 @@ def _priced(book: PriceBook, use: ModelUse, own: ModelPrice | None, moment: date
         million("output_tokens"),
         million("cache_read_tokens"),
         million("cache_write_tokens"),
+        million("cache_write_tokens", "cache_write_1h_tokens"),
         own,
     )
 
@@ -186,7 +198,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
         "typed": visit.form if refusal else None,
         "wrong": {field: fault},
         "amounts": AMOUNTS,
-        "as_input": AS_INPUT,
+        "when_blank": WHEN_BLANK,
         "administers": visit.administers,
     }
     if visit.query.get("preview"):

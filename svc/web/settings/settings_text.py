@@ -15,10 +15,15 @@ AMOUNTS: Final = {
     "input": "Input",
     "cache_read": "Cache read",
     "cache_write": "Cache write",
+    "cache_write_1h": "Cache write, 1 hour",
     "output": "Output",
 }
 #: Beside amounts that may be blank.
-AS_INPUT: Final = "Blank: as input."
+WHEN_BLANK: Final = {
+    "cache_read": "Blank: as input.",
+    "cache_write": "Blank: as input.",
+    "cache_write_1h": "Blank: twice the input if a cache write has a price, otherwise as input.",
+}
 FULL: Final = f"A project has at most {words.count(PRICES_MAX)} prices of its own."
 
 _FAULT: Final = re.compile(r"the form cannot be read: .* - at `\$\.(?:prices\[\d+\]\.)?(\w+)`", re.DOTALL)

@@ -184,6 +184,25 @@ def test_a_price_is_the_books_own_where_both_have_one(
         assert ours.total_cost == sum(buckets)
 
 
+def test_what_is_cached_for_an_hour_is_priced_to_the_digit_as_the_book_has_it() -> None:
+    checked = 0
+    for provider, model in REFERENCES:
+        theirs = calc_price(
+            Usage(input_tokens=1000, cache_write_tokens=1000, cache_write_1h_tokens=400),
+            model,
+            provider_id=provider,
+            genai_request_timestamp=AT,
+        )
+        if theirs.model_price.cache_write_1h_mtok is not None:
+            ours = price(model, provider, cache_write_tokens=1000, cache_write_1h_tokens=400)
+            assert ours.total_cost == theirs.total_price, model
+            checked += 1
+    assert checked > 20
+    # Of the whole it is a part, whatever somebody says.
+    more = price("claude-sonnet-4-5", "anthropic", cache_write_tokens=1000, cache_write_1h_tokens=2000)
+    assert more.cache_write_cost == 1000 * Decimal(6) / 10**6
+
+
 def test_the_book_names_its_version_and_starts_no_thread() -> None:
     before = threading.active_count()
     assert PriceBook().version.startswith("genai-prices ")

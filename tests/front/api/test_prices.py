@@ -19,6 +19,7 @@ PRICE: dict[str, Any] = {
     "output": 10.0,
     "cache_read": None,
     "cache_write": 0.1,
+    "cache_write_1h": 0.16,
 }
 
 

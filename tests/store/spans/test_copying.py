@@ -66,6 +66,7 @@ rows = st.builds(
     service_tier=st.none() | texts,
     input_audio_tokens=counts,
     output_audio_tokens=counts,
+    cache_write_1h_tokens=counts,
     price_book=st.none() | texts,
     facets=st.none() | texts,
 )
