@@ -51,7 +51,7 @@ class LogEvent:
         """The first of these keys that holds a text which was not redacted."""
         for key in keys:
             value = present(self.attributes.get(key))
-            if value is not None and value not in _REDACTED:
+            if value is not None and not (type(value) is str and value in _REDACTED):
                 return value if type(value) is str else json.dumps(value, default=str)
         return None
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.inflate import TooLarge, Unreadable
@@ -375,6 +375,7 @@ def record_of(name: str, said: dict[str, Any], time_ns: int) -> Tree:
 
 
 @given(st.lists(EVENTS, max_size=6))
+@example([("codex.api_request", {"conversation.id": "c1", "error.message": ["x"]}, 1)])
 def test_whatever_events_say_each_is_one_span_or_one_drop_and_every_span_can_be_stored(
     events: list[tuple[str, dict[str, Any], int]],
 ) -> None:
