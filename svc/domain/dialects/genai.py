@@ -52,6 +52,12 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "parser": "step",
     "task": "step",
     "evaluator": "step",
+    # Gemini CLI's, but for `llm_call`, whose spans may say nothing of the call.
+    "tool_call": "tool",
+    "agent_call": "agent",
+    "user_prompt": "agent",
+    "system_prompt": "agent",
+    "schedule_tool_calls": "step",
 }
 
 _ROLES_OF_EVENTS: Final = {

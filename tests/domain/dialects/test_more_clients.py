@@ -128,6 +128,97 @@ def test_adk_tells_what_was_cached_and_thought_in_the_response_alone() -> None:
     assert buckets(mapped({**said, "gen_ai.usage.output_tokens": 30})) == CALL
 
 
+# --- Gemini CLI 0.61 ----------------------------------------------------------------------------------------
+
+GEMINI_CLI = scope("gemini-cli", "v1")
+GEMINI: dict[str, Any] = {
+    "gen_ai.agent.name": "gemini-cli",
+    "gen_ai.agent.description": "An agent in your terminal.",
+    "gen_ai.conversation.id": "s1",
+}
+GEMINI_ID = "read_file__read_file_1795806802389_0"
+
+
+def gemini_model(number: int, parts: list[dict[str, Any]]) -> WireSpan:
+    said = {
+        **GEMINI,
+        "gen_ai.operation.name": "llm_call",
+        "gen_ai.request.model": "gemini-2.5-flash",
+        "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"text": "What is in nope.txt?"}]}]),
+        "gen_ai.output.messages": json.dumps([{"role": "model", "parts": parts}]),
+        "gen_ai.usage.input_tokens": 120,
+        "gen_ai.usage.output_tokens": 18,
+    }
+    return span(number, "llm_call", said, scope=GEMINI_CLI, status_code=1)
+
+
+def gemini_tool(outcome: dict[str, Any] | str) -> WireSpan:
+    request = {"callId": GEMINI_ID, "name": "read_file", "args": {"file_path": "nope.txt"}}
+    said = {
+        **GEMINI,
+        "gen_ai.operation.name": "tool_call",
+        "gen_ai.tool.name": "read_file",
+        "gen_ai.tool.call_id": GEMINI_ID,
+        "gen_ai.input.messages": json.dumps(request),
+        "gen_ai.output.messages": outcome if type(outcome) is str else json.dumps(outcome),
+    }
+    return span(3, "tool_call", said, below=2, scope=GEMINI_CLI, status_code=1)
+
+
+def gemini_outcome(status: str, response: dict[str, Any], **more: str) -> dict[str, Any]:
+    parts = [{"functionResponse": {"id": GEMINI_ID, "name": "read_file", "response": response}}]
+    return {"status": status, "request": {}, "response": {"responseParts": parts, **more}}
+
+
+def test_a_tool_of_gemini_cli_failed_where_its_outcome_says_so_though_its_span_is_ok() -> None:
+    call = {"functionCall": {"name": "read_file", "args": {"file_path": "nope.txt"}, "id": GEMINI_ID}}
+    asks = gemini_model(1, [call])
+    schedules = {**GEMINI, "gen_ai.operation.name": "schedule_tool_calls", "gen_ai.input.messages": "[{}]"}
+    runs = span(2, "schedule_tool_calls", schedules, scope=GEMINI_CLI, status_code=1)
+    failed = gemini_outcome("error", {"error": "File not found: nope.txt"}, errorType="file_not_found")
+    answers = gemini_model(4, [{"text": "Nothing."}])
+    spans = rows(asks, runs, gemini_tool(failed), answers)
+    assert [(row.kind, row.status, row.session_id) for row in spans] == [
+        ("llm", "ok", "s1"),
+        ("step", "ok", "s1"),
+        ("tool", "error", "s1"),
+        ("llm", "ok", "s1"),
+    ]
+    assert calls(asks, runs, gemini_tool(failed), answers) == [("read_file", "error", "file_not_found")]
+    tool = spans[2]
+    assert (tool.input_preview, tool.error_message) == (
+        '{"file_path":"nope.txt"}',
+        "File not found: nope.txt",
+    )
+    model = spans[3]
+    assert (model.model_id, model.provider, model.output_preview) == (
+        "gemini-2.5-flash",
+        "google",
+        "Nothing.",
+    )
+    assert buckets(model) == (120, 18, None, None, None)
+    # Per million: 0.30 in, 2.50 out.
+    assert model.total_cost == Decimal("0.000081")
+
+
+def test_a_tool_of_gemini_cli_gave_what_the_model_is_told() -> None:
+    (read,) = rows(gemini_tool(gemini_outcome("success", {"output": "hello"})))
+    assert (read.status, read.output_preview) == ("ok", "hello")
+    # A long outcome is cut off, and is no JSON any more.
+    for status, expected in (("success", "ok"), ("error", "error"), ("cancelled", "error")):
+        (cut,) = rows(gemini_tool(json.dumps({"status": status}, separators=(",", ":"))[:-1] + ',"requ'))
+        assert cut.status == expected
+    (cancelled,) = rows(gemini_tool(gemini_outcome("cancelled", {"error": "[Operation Cancelled]"})))
+    assert (cancelled.status, cancelled.error_type) == ("error", "cancelled")
+
+
+def test_a_model_span_of_gemini_cli_without_usage_is_no_call_beside_its_event() -> None:
+    said = {**GEMINI, "gen_ai.operation.name": "llm_call", "gen_ai.request.model": "gemini-2.5-flash"}
+    assert mapped(said, scope=GEMINI_CLI).kind == "step"
+    assert mapped({**GEMINI, "gen_ai.operation.name": "user_prompt"}, scope=GEMINI_CLI).kind == "agent"
+    assert mapped({**GEMINI, "gen_ai.operation.name": "agent_call"}, scope=GEMINI_CLI).kind == "agent"
+
+
 # --- usage objects under any key ----------------------------------------------------------------------------
 
 OBJECTS: dict[str, dict[str, Any]] = {

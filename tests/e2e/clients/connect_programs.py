@@ -131,6 +131,54 @@ def test_a_coding_agent_of_connect_ends_in_a_trace_with_model_tokens_and_message
     assert QUESTION in texts
 
 
+def test_the_spans_of_gemini_cli_say_model_tokens_messages_and_session(
+    service: Service, standin: StandIn, tmp_path: Path
+) -> None:
+    node_with(HERE / "js_agents", "@openai/codex", otherwise=unavailable)
+    (tmp_path / ".gemini").mkdir()
+    (tmp_path / ".gemini" / "settings.json").write_text(_GEMINI_SETTINGS)
+    (tmp_path / "work").mkdir()
+    before = trace_ids(service)
+    # Without a model it asks another one first which to take, and again until that answers in JSON.
+    asks = ("-m", "gemini-2.5-flash", "--skip-trust", "-p", QUESTION)
+    done = subprocess.run(
+        [HERE / "js_agents" / "node_modules" / ".bin" / "gemini", *asks],
+        cwd=tmp_path / "work",
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "GEMINI_API_KEY": "none",
+            "GOOGLE_GEMINI_BASE_URL": f"{standin.url}/gemini-spans",
+            "GEMINI_TELEMETRY_ENABLED": "true",
+            "GEMINI_TELEMETRY_TRACES_ENABLED": "true",
+            "GEMINI_TELEMETRY_TARGET": "local",
+            "GEMINI_TELEMETRY_OTLP_PROTOCOL": "http",
+            "GEMINI_TELEMETRY_OTLP_ENDPOINT": service.url,
+            "OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer {service.write_key}",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * RUN_TIMEOUT_S,
+    )
+    assert ANSWER in done.stdout, done.stderr[-3000:]
+
+    def answers() -> list[dict[str, Any]]:
+        traces = [settled(service, trace_id) for trace_id in sorted(trace_ids(service) - before)]
+        return [span for trace in traces for span in trace["spans"] if span["kind"] == "llm"]
+
+    until(lambda: any(ANSWER in str(span["output"]) for span in answers()), timeout_s=60)
+    calls = standin.calls["gemini-spans", "generateContent"]
+    assert len(answers()) == calls
+    for span in answers():
+        assert span["model_id"].startswith("gemini-")
+        # It leaves out what was thought: 12 of 30 tokens of the answer.
+        assert (span["input_tokens"], span["output_tokens"]) == (120, 18)
+        assert span["total_cost"]
+    assert QUESTION in str([span["input"] for span in answers()])
+    assert len({settled(service, span["trace_id"])["session_id"] for span in answers()}) == 1
+
+
 @pytest.mark.parametrize("program", RUN, ids=lambda program: program.key)
 def test_a_program_of_connect_ends_in_a_trace_with_model_tokens_and_messages(
     service: Service, standin: StandIn, tmp_path: Path, program: ExampleProgram
