@@ -1,8 +1,8 @@
 """Keys that an exporter stopped to send while one of a like name appeared: renamed by a new version of it.
 
-Owns: which keys are watched (those of usage, sessions and content), when each was seen, and what counts as a
-rename. `svc.domain.exporters.counters` notes the keys, the report of exporters asks. Pure; keys only, never
-values.
+Owns: which keys are watched (those of usage, sessions, content and models), when each was seen, and what
+counts as a rename. `svc.domain.exporters.counters` notes the keys, the report of exporters asks. Pure; keys
+only, never values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import attrs
 from svc.domain.dialects import DIALECTS
 from svc.domain.dialects.dialect import Dialect, Field
 
-Subject = Literal["usage", "session", "content"]
+Subject = Literal["usage", "session", "content", "model"]
 
 #: By which words a key speaks of a subject; the first that fits.
 _SUBJECTS: Final[tuple[tuple[Subject, frozenset[str]], ...]] = (
@@ -27,6 +27,7 @@ _SUBJECTS: Final[tuple[tuple[Subject, frozenset[str]], ...]] = (
         frozenset({"message", "messages", "prompt", "prompts", "completion", "completions"})
         | {"input", "inputs", "output", "outputs"},
     ),
+    ("model", frozenset({"model", "models"})),
 )
 _FIELDS: Final[Mapping[Field, Subject]] = {
     **dict.fromkeys(
@@ -39,6 +40,7 @@ _FIELDS: Final[Mapping[Field, Subject]] = {
     ),
     "session_id": "session",
     **dict.fromkeys(("input_text", "input_value", "output_value"), "content"),
+    **dict.fromkeys(("request_model", "response_model"), "model"),
 }
 _WORD: Final = re.compile(r"[a-z]+")
 #: Camel case is taken apart before.

@@ -77,6 +77,7 @@ _LOST: Final[Mapping[Subject, str]] = {
     "usage": "tokens of model calls are missing, or parts of them, and so is their cost",
     "session": "model calls belong to no session",
     "content": "model calls come without their messages, or parts of them",
+    "model": "model calls name no model, or another one, and may have no cost",
 }
 _ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from svc.domain.dialects import DIALECTS
+from svc.domain.dialects.table import GENAI
 from svc.domain.exporters.counters import Observations, SeenSpans
 from svc.domain.exporters.renamed_keys import (
     KNOWN_KEYS,
@@ -100,6 +101,29 @@ def test_names_that_are_alike_are_a_rename_and_others_are_not(old: str, new: str
     like = new is not None and new != old and new not in KNOWN_KEYS.others and likeness(old, new) >= 0.5
     assert renames == ([(old, new)] if like else [])
     assert like == (new is not None and new.startswith(("genai.", "gen_ai.chat", "gen_ai.inputs", "llm.")))
+
+
+def _spellings(key: str) -> list[str]:
+    """Names that a release of the conventions might give to a key next."""
+    head, _, tail = key.rpartition(".")
+    return [f"{head}.{tail}_next", f"{head}.next.{tail}", key.replace("gen_ai.", "genai.", 1)]
+
+
+#: What is retrieved and remembered is no model's call, whose keys alone are watched.
+_WATCHED = sorted(key for key in KnownKeys.of([GENAI]).subjects if subject_of(key) is not None)
+
+
+@pytest.mark.parametrize("key", [key for key in _WATCHED if key.startswith("gen_ai.")])
+def test_whichever_key_of_the_conventions_is_renamed_next_it_is_noticed(key: str) -> None:
+    for spelling in _spellings(key):
+        assert not KNOWN_KEYS.reads(spelling)
+        sightings: Sightings = {}
+        for _ in range(3):
+            note_keys(sightings, [key, "gen_ai.operation.name"], 1000)
+            note_keys(sightings, [spelling, "gen_ai.operation.name"], 2000)
+        assert [(rename.old, rename.new) for rename in renamed_keys(sightings, KNOWN_KEYS)] == [
+            (key, spelling)
+        ]
 
 
 def test_keys_that_always_came_beside_each_other_are_no_rename() -> None:
