@@ -26,7 +26,8 @@ class CallShares(msgspec.Struct):
 class ExporterReport(msgspec.Struct):
     """One exporter: a service, its SDK and the library that makes the spans. Names are null when not said.
 
-    `spans` counts all of them; everything else is of those that were looked into. `least_lag_s` is the least
+    `spans` counts all of them; everything else is of those that were looked into. `conventions` are the
+    versions of the semantic conventions that its spans declare by their schema. `least_lag_s` is the least
     time between the end of a span and its arrival. `advice` says what to change, the most telling first.
     """
 
@@ -39,6 +40,7 @@ class ExporterReport(msgspec.Struct):
     spans: int
     looked_into: int
     dialects: list[Share]
+    conventions: list[Share]
     model_calls: int
     shares: CallShares
     unread_attributes: list[Share]

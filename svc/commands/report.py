@@ -54,6 +54,8 @@ def _exporter(exporter: ExporterReport) -> list[str]:
         f"  last seen   {exporter.last_seen_at}, {exporter.spans} spans, {exporter.looked_into} checked",
         f"  speaks      {_shares(exporter.dialects) or 'no known LLM convention'}",
     ]
+    if exporter.conventions:
+        lines.append(f"  conventions {_shares(exporter.conventions)}")
     if exporter.model_calls:
         call_shares = exporter.shares
         pairs = (

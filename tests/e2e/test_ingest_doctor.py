@@ -20,7 +20,8 @@ def test_the_doctor_names_the_exporter_its_faults_and_what_was_refused(service: 
     ]  # fmt: skip
     bad = span(trace_id=b"\x01" * 16, span_id=b"\x02" * 8)
     bad.start_time_unix_nano = 0
-    body = request(*calls, bad, resource={"service.name": name}, scope="some.library", scope_version="7")
+    body = request(*calls, bad, resource={"service.name": name}, scope="some.library", scope_version="7",
+                   schema_url="https://opentelemetry.io/schemas/1.45.0")  # fmt: skip
     assert service.send(body.SerializeToString()).status_code == 200
 
     told = ""
@@ -35,6 +36,7 @@ def test_the_doctor_names_the_exporter_its_faults_and_what_was_refused(service: 
     entry = next(part for part in told.split("\n\n") if name in part)
     assert "some.library 7" in entry
     assert "speaks      OpenTelemetry GenAI and MCP 100 %" in entry
+    assert "conventions 1.45.0 100 %" in entry
     assert "5 checked: model 100 %, usage 0 %, session 0 %, content 0 %" in entry
     assert "not read    our.own.key 100 %" in entry
     assert 'stream_options={"include_usage": true}' in entry

@@ -42,6 +42,8 @@ _MOST_EXPORTERS: Final = 500
 _MOST_TRACES: Final = 10_000
 #: Keys kept of each exporter; further ones are counted together.
 _MOST_KEYS: Final = 60
+#: An exporter follows one version of the conventions, or two while copies are replaced.
+_MOST_SCHEMAS: Final = 4
 _KEY_CHARS: Final = 100
 OTHER_KEYS: Final = "…"
 
@@ -86,6 +88,8 @@ class SeenSpans:
     lag_s: float | None = None
     dialects: Counter[str] = attrs.field(factory=Counter)
     unread: Counter[str] = attrs.field(factory=Counter)
+    #: Which conventions its scopes declare to follow, by their address.
+    schemas: Counter[str] = attrs.field(factory=Counter)
     #: When model calls had which keys of usage, session and content.
     watched: Sightings = attrs.field(factory=dict)
     last_seen_at: datetime = EPOCH
@@ -98,6 +102,7 @@ class SeenSpans:
         self.lag_s = min(lags, default=None)
         self.dialects.update(other.dialects)
         self.unread = _bounded(self.unread + other.unread)
+        self.schemas = _largest(self.schemas + other.schemas)
         merge_sightings(self.watched, other.watched)
         self.last_seen_at = max(self.last_seen_at, other.last_seen_at)
 
@@ -109,6 +114,7 @@ class SeenSpans:
             "lag_s": self.lag_s,
             "dialects": dict(self.dialects),
             "unread": dict(self.unread),
+            "schemas": dict(self.schemas),
             "watched": sightings_json(self.watched),
         }
 
@@ -120,6 +126,7 @@ class SeenSpans:
             lag_s=stored.get("lag_s"),
             dialects=Counter(stored.get("dialects", {})),
             unread=Counter(stored.get("unread", {})),
+            schemas=Counter(stored.get("schemas", {})),
             watched=sightings_of(stored.get("watched", {})),
             last_seen_at=last_seen_at,
         )
@@ -208,6 +215,9 @@ def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRo
     lag_s = (received_at - (row.ended_at or row.started_at)).total_seconds()
     totals.lag_s = lag_s if totals.lag_s is None else min(totals.lag_s, lag_s)
     totals.dialects.update(read(span.attributes).dialects())
+    if span.scope.schema_url:
+        totals.schemas[clean(span.scope.schema_url[:_KEY_CHARS])] += 1
+        totals.schemas = _largest(totals.schemas)
     unread = {_folded(key) for key in span.attributes if not is_read(key) and not _ORDINARY.match(key)}
     if unread:
         totals.unread.update(unread)
@@ -218,6 +228,14 @@ def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRo
 def _folded(key: str) -> str:
     """A key without its numbers."""
     return clean(_NUMBER.sub("N", key[:_KEY_CHARS]))
+
+
+def _largest(schemas: Counter[str]) -> Counter[str]:
+    """The most frequent, of equals the first by name, so that it does not matter who comes first."""
+    if len(schemas) <= _MOST_SCHEMAS:
+        return schemas
+    ranked = sorted(schemas.items(), key=lambda item: (-item[1], item[0]))
+    return Counter(dict(ranked[:_MOST_SCHEMAS]))
 
 
 def _bounded(keys: Counter[str]) -> Counter[str]:

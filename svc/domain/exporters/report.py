@@ -79,6 +79,7 @@ _LOST: Final[Mapping[Subject, str]] = {
     "content": "model calls come without their messages, or parts of them",
     "model": "model calls name no model, or another one, and may have no cost",
 }
+_SCHEMAS: Final = "https://opentelemetry.io/schemas/"
 _ANY_SESSION: Final = "set the span attribute session.id (or gen_ai.conversation.id)"
 
 
@@ -109,6 +110,10 @@ def exporter_report(
             Share(_TITLES.get(name, name), _part(count, totals.looked))
             for name, count in totals.dialects.most_common()
         ],
+        conventions=[
+            Share(schema_name(address), _part(count, totals.looked))
+            for address, count in totals.schemas.most_common()
+        ],
         model_calls=calls,
         shares=CallShares(
             model=_part(totals.with_model, calls) if calls else None,
@@ -125,6 +130,12 @@ def exporter_report(
             *advice(exporter, totals, calls_beside=calls_beside),
         ],
     )
+
+
+def schema_name(address: str) -> str:
+    """The version of OpenTelemetry's conventions in a schema's address; of another maker's the address."""
+    version = address.removeprefix(_SCHEMAS)
+    return address if version == address or not version else version.replace("/", " ")
 
 
 def rename_text(rename: RenamedKey, place: str) -> str:

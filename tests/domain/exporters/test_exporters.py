@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.otlp.reading import WireResource, WireScope, read_protobuf, walk
+from protocol.rest.ingest_report import Share
 from svc.domain.dialects import is_read
 from svc.domain.exporters.counters import FIRST, ONE_IN, Exporter, Observations, SeenSpans, exporter_of
-from svc.domain.exporters.report import advice, exporter_report
+from svc.domain.exporters.report import advice, exporter_report, schema_name
 from svc.domain.intake.mapping import map_span
 from svc.domain.spans.span import EPOCH, instant
 from tests.domain import BOOK, START_NS, wire
@@ -94,6 +95,7 @@ counters = st.builds(
     lag_s=st.none() | st.floats(-1e6, 1e6),
     dialects=st.dictionaries(st.sampled_from(["genai", "vercel"]), st.integers(1, 9)).map(Counter),
     unread=st.dictionaries(st.sampled_from(["a", "b", "…"]), st.integers(1, 9)).map(Counter),
+    schemas=st.dictionaries(st.sampled_from(["1.45.0", "1.46.0"]), st.integers(1, 9)).map(Counter),
     last_seen_at=st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
 )
 
@@ -110,6 +112,21 @@ def test_counters_add_up_in_any_order_and_through_the_store(parts: list[SeenSpan
     dice.shuffle(shuffled)
     assert total(parts) == total(shuffled)
     assert total(parts)["spans"] == sum(part.spans for part in parts)
+
+
+def test_an_exporter_names_the_versions_of_the_conventions_that_it_follows() -> None:
+    observations = Observations()
+    for number in range(8):
+        address = f"https://opentelemetry.io/schemas/1.{36 + max(number - 3, 0)}.0"
+        span = wire(CHAT, scope=WireScope("lib", "1", {}, b"", address))
+        observations.note(1, NOW, span, map_span(span, BOOK))
+    (totals,) = observations.take().values()
+    # Every span may declare another.
+    assert len(totals.schemas) == 4
+    report = exporter_report(Exporter("shop"), totals)
+    assert report.conventions[0] == Share("1.36.0", 0.5)
+    assert schema_name("https://opentelemetry.io/schemas/gen-ai/0.1.0") == "gen-ai 0.1.0"
+    assert schema_name("https://example.org/schemas/2") == "https://example.org/schemas/2"
 
 
 def said(found: SeenSpans, exporter: Exporter | None = None) -> list[str]:
