@@ -2,7 +2,8 @@
 
 Owns: `CLIENTS`. Packages have their newest version but for two: OpenTelemetry's instrumentation of Google's
 SDK is made for those before 3, so it runs beside the Agent Development Kit, which holds one; OpenInference's
-of OpenAI's client for JavaScript is made for 6. None is for .NET, whose SDK is not on these machines.
+of OpenAI's client for JavaScript is made for 6. None is for .NET, whose SDK is not on these machines,
+and none instruments OpenAI's client for Go: those that there are cannot be had.
 """
 
 from __future__ import annotations
@@ -161,6 +162,17 @@ CLIENTS = (
         "step(step(step(llm(step)) tool step(llm(step))))",
         script=("-cp", "target/lib/*", "SpringAi.java"),
         says_texts=False,
+    ),
+    # What OpenTelemetry instruments is the client below it, whose spans say the totals alone.
+    Client(
+        "langchain4j",
+        "java_langchain4j",
+        "llm, llm",
+        script=("-cp", "target/lib/*", "Langchain4j.java"),
+        says_session=False,
+        told=PLAIN,
+        says_texts=False,
+        says_calls=False,
     ),
     # Texts go to its log, and the tool has its plugin's name.
     Client(
