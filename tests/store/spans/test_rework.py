@@ -182,6 +182,50 @@ async def test_remapping_finds_the_failures_that_only_results_and_exceptions_tel
     assert await everything(store) == right
 
 
+async def test_remapping_brings_along_parts_of_usage_and_outcomes_of_tools_that_are_read_since(
+    store: Database,
+) -> None:
+    assert (await ProjectStore(store).make_default()).id == PROJECT
+    usage = {
+        "input_tokens": 20,
+        "output_tokens": 30,
+        "cache_creation_input_tokens": 40,
+        "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 30},
+    }
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-4-5"}
+    tool = {
+        "gen_ai.operation.name": "tool_call",
+        "gen_ai.tool.name": "read_file",
+        "gen_ai.tool.call_id": "c1",
+        "gen_ai.output.messages": '{"status":"error","response":{"errorType":"file_not_found"}}',
+    }
+    asks = [{"role": "assistant", "tool_calls": [{"id": "c2", "function": {"name": "look"}}]}]
+    model = {**call, "x.usage": json.dumps(usage), "input": json.dumps(asks)}
+    spans = (one(1, attributes=model), one(2, parent=1, attributes=tool))
+    await store_of(store).write(rows(*spans, scope="pipecat"))
+    await settled(store)
+    right = await everything(store)
+    assert [row["cache_write_1h_tokens"] for row in right["span"]] == [30, None]
+    assert [row["error_type"] for row in right["tool_call"]] == [None, "file_not_found"]
+    # What the mapping before stored.
+    await execute(
+        store,
+        "update span set cache_write_1h_tokens = null, cache_write_cost = 0.00015, total_cost = 0.00066"
+        " where kind = 'llm'",
+        "update span set status = 'ok', error_type = null where kind = 'tool'",
+        "update tool_call set status = 'ok', error_type = null",
+        "delete from tool_call where index >= 1000",
+        "update trace set stale = true, next_at = first_started_at",
+    )
+    await settled(store)
+    assert await everything(store) != right
+    await run(rework_of(store, "remap"), apply=True)
+    assert await everything(store) == right
+    # From then on the row alone is enough.
+    done = await run(rework_of(store, "reprice"), apply=True)
+    assert (done.changed_spans, done.before) == (0, done.after)
+
+
 async def test_a_preview_changes_nothing_and_says_what_the_real_thing_then_does(store: Database) -> None:
     await told(store)
     for work in (rework_of(store, "remap", DEAR), rework_of(store, "reprice", DEAR)):
