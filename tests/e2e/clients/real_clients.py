@@ -120,7 +120,8 @@ def tree(spans: list[dict[str, Any]]) -> str:
             for span in spans
             if (span["parent_span_id"] if span["parent_span_id"] in ids else None) == parent
         ]
-        found.sort(key=lambda span: str(span["started_at"]))
+        # JavaScript counts the beginning in whole milliseconds: of two the first to end came first.
+        found.sort(key=lambda span: (str(span["started_at"]), str(span["ended_at"])))
         return " ".join(
             span["kind"] + (f"({inner})" if (inner := below(span["span_id"])) else "") for span in found
         )
