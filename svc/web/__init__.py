@@ -14,7 +14,7 @@ To add a page:
    leaves bare what is not; the page fills the blocks `title` and `main`. Macros that pages share are in
    `shell/macros.html`. Every value is escaped; invisible characters show as marks.
 4. What it does beside links and forms is a module in `static/`, exporting `start(root)`, started for each
-   element with `data-module="its name"`; the page names it in `Html.modules`, so that it is fetched early.
+   element with `data-module="its name"`. All of them reach a page as one file (`svc/web/shell/assets.py`).
 
 A fragment is a page with `Html(..., part=True)`: its template stands alone and shares the page's macros.
 """

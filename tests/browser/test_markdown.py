@@ -6,7 +6,7 @@ from tests.browser.conftest import BASE, Opened
 
 DRAW = """async (text) => {
   const main = document.querySelector('script[type=module]').src;
-  const { blocks } = await import(main.replace('main.js', 'markdown.js'));
+  const { blocks } = await import(main.replace('modules.js', 'markdown.js'));
   const host = document.createElement('div');
   host.append(...blocks(text));
   return host.innerHTML;

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from svc.config.checks import OWN_SEGMENTS
-from svc.web.shell.assets import STATIC
+from svc.web.shell.assets import BUNDLES
 from svc.web.shell.page import PROJECT
 from svc.web.table import PAGES
 from tests.browser.conftest import fill_four_weeks
@@ -156,13 +156,12 @@ def test_no_link_form_or_module_of_any_page_leaves_the_path(
     assert wrong == []
     opened = {path for path in pages if any(re.fullmatch(pattern_of(path), seen) for seen in paths)}
     assert opened >= {path for path in pages if path.count("{") <= 2} | {PROJECT + path for path in LINKED}
-    # The first of them loads the others, which a page names, beside itself.
-    (main,) = modules
-    for module in STATIC.glob("*.js"):
-        answer = client.get(urljoin(main, module.name))
+    # The one file of a page holds all of its modules, and loads no other.
+    assert {urlsplit(module).path.rpartition("/")[2] for module in modules} == BUNDLES.keys()
+    for module in modules:
+        answer = client.get(module)
         assert answer.status_code == 200, module
-        sources = re.findall(r'(?:from |import\()\s*["`]([^"`]+)["`]', answer.text)
-        assert [source for source in sources if not source.startswith("./")] == []
+        assert not re.search(r"^import\b|\bimport\(", answer.text, re.MULTILINE)
     assert terminator.strayed == []
 
 

@@ -1,15 +1,18 @@
-"""The modules of the pages write what the server writes, to the letter."""
+"""The modules of the pages write what the server writes, to the letter, and come as one file."""
 
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from svc.web.shell import words
+from svc.web.shell.assets import BUNDLES, Assets, bundle
 from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]
@@ -67,3 +70,44 @@ def test_modules_and_server_make_the_same_characters_visible() -> None:
     dice = random.Random(2)
     texts = ["".join(dice.choices(chars, k=12)) for _ in range(3_000)]
     assert written({"visible": list(texts)})["visible"] == [words.visible(text) for text in texts]
+
+
+def test_the_file_of_a_page_holds_each_of_its_modules_once_below_what_that_imports() -> None:
+    files = Assets.read().files
+    names = {path.name for path in STATIC.glob("*.js")}
+    for name, left_out in BUNDLES.items():
+        text = files[name].body.decode()
+        ordered = re.findall(r'^modules\["([^"]+)"\] = ', text, re.MULTILINE)
+        assert len(ordered) == len(set(ordered))
+        assert left_out or set(ordered) == names
+        assert not left_out & set(ordered)
+        assert ordered[-1] == "main.js"
+        for at, part in enumerate(re.split(r"^modules\[.*\] = ", text, flags=re.MULTILINE)[1:]):
+            assert set(re.findall(r'= modules\["([^"]+)"\];', part)) <= set(ordered[:at]), ordered[at]
+        # Nothing is fetched beside it, and nothing in it is for people alone.
+        assert not re.search(r"^(import|export)\b|\bimport\(|^\s*/\*\*$", text, re.MULTILINE)
+    assert "trace-grid.js" not in files["modules.js"].body.decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'import "./part.js";\n',
+        'import * as all from "./part.js";\n',
+        "export default 1;\n",
+        "export { start };\n",
+    ],
+)
+def test_a_way_to_import_that_the_one_file_cannot_hold_stops_the_start(text: str) -> None:
+    with pytest.raises(ValueError, match=r"odd\.js"):
+        bundle({"main.js": "", "part.js": "", "odd.js": text + "export function start(root) {}\n"})
+
+
+def test_modules_that_import_each_other_stop_the_start() -> None:
+    modules = {
+        "main.js": 'import { a } from "./a.js";\n',
+        "a.js": 'import { b } from "./b.js";\nexport const a = 1;\n',
+        "b.js": 'import { a } from "./a.js";\nexport const b = 1;\n',
+    }
+    with pytest.raises(ValueError, match=r"main\.js a\.js b\.js a\.js"):
+        bundle(modules)

@@ -73,7 +73,7 @@ async def _page(visit: Visit, section: str = "", refusal: Refusal | None = None)
         "longest": PASSWORD_MAX,
         "wide": True,
     }
-    return Html("account/account", context, status=refusal.status if refusal else 200, modules=("zone",))
+    return Html("account/account", context, status=refusal.status if refusal else 200)
 
 
 async def post_look(visit: Visit) -> Html | Go:

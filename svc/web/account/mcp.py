@@ -84,8 +84,7 @@ async def _page(visit: Visit, *, plaintext: str | None = None, refusal: Refusal 
         ],
     }
     status = refusal.status if refusal else 200
-    modules = ("tabs", "copy")
-    return Html("account/mcp", context, status=status, secret=plaintext is not None, modules=modules)
+    return Html("account/mcp", context, status=status, secret=plaintext is not None)
 
 
 async def issue(visit: Visit) -> Html:

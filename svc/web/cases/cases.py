@@ -53,7 +53,6 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "cases/case",
         context,
         status=refusal.status if refusal else 200,
-        modules=("triage", "part", "copy", "agent-run"),
     )
 
 

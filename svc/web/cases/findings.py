@@ -151,7 +151,6 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "cases/finding",
         context,
         status=refusal.status if refusal else 200,
-        modules=("lazy", "part", "agent-run", "triage"),
     )
 
 

@@ -79,7 +79,7 @@ async def shown(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
         "watches": WATCHES,
     }
     status = refusal.status if refusal else 200
-    return Html("cases/triage", context, status=status, modules=("triage", "part", "copy"))
+    return Html("cases/triage", context, status=status)
 
 
 async def pane(visit: Visit) -> Html | Refusal:

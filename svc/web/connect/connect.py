@@ -65,7 +65,6 @@ async def _page(visit: Visit, key: str | None) -> Html:
         "connect/connect",
         {**_code(visit, key), **_lights(visit, steps)},
         secret=key is not None,
-        modules=("connect", "programs", "copy", "part"),
     )
 
 

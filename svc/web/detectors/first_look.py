@@ -36,7 +36,7 @@ async def first_look(visit: Visit) -> Html:
         "month_basis": month_basis(look),
         "text": "\n".join(as_lines(look)),
     }
-    return Html("detectors/first_look", context, modules=("copy",))
+    return Html("detectors/first_look", context)
 
 
 PAGES: Final = (PageRoute("GET", PROJECT + "/first-look", "ORG_VIEW", first_look),)

@@ -56,7 +56,7 @@ async def trace_set(visit: Visit) -> Html | Refusal:
         "formats": FORMATS,
         "added": visit.query.get("added", ""),
     }
-    return Html("feedback/set", context, modules=("rows",))
+    return Html("feedback/set", context)
 
 
 def _next_place(

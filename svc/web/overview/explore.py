@@ -74,7 +74,7 @@ async def explore_page(visit: Visit, *, typed: str | None = None, wrong: str = "
             visit, [row["fields"].get("payload_available", True) for row in answers.rows]
         ),
     }
-    return Html("overview/explore", context, status=400 if wrong else 200, modules=("tabs", "copy"))
+    return Html("overview/explore", context, status=400 if wrong else 200)
 
 
 async def _keeping(visit: Visit, explored: Explored, typed: str | None, wrong: str) -> dict[str, Any]:

@@ -115,7 +115,7 @@ async def overview_page(visit: Visit, renaming: Renaming | None = None) -> Html:
     # Last, within what the figures of the page have left of their time.
     context["board"] = await _board(visit, period, filters, own_fields, deadline)
     status = 400 if renaming is not None else 200
-    return Html("overview/overview", context, status=status, modules=("chart-keys",))
+    return Html("overview/overview", context, status=status)
 
 
 async def export(visit: Visit) -> Sent:

@@ -59,7 +59,7 @@ async def vitals(visit: Visit) -> Html | Refusal:
     context["comparable"] = bool(site_vitals) and any(enough(vital) for vital in site_vitals or ())
     if site_vitals is not None:
         context["worst"] = worst(site_vitals)
-    return Html("overview/vitals", context, modules=("lazy", "part"))
+    return Html("overview/vitals", context)
 
 
 async def part(visit: Visit) -> Html | Refusal:

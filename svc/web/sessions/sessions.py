@@ -21,7 +21,6 @@ from svc.web.shell.render import packers, query
 ROWS: Final = 50
 #: Traces of one page of a conversation.
 TURNS: Final = 25
-MODULES: Final = ("chat", "markdown", "trace-panel", "trace-head", "part", "format", "tabs")
 
 
 async def sessions(visit: Visit) -> Html:
@@ -43,7 +42,7 @@ async def sessions(visit: Visit) -> Html:
         else None,
         "paged": "cursor" in visit.query,
     }
-    return Html("sessions/sessions", context, modules=("rows",))
+    return Html("sessions/sessions", context)
 
 
 async def session(visit: Visit) -> Html | Refusal:
@@ -70,7 +69,7 @@ async def session(visit: Visit) -> Html | Refusal:
         "feedback": await of_session(visit, session_row["id"]),
         "judged": await of_turns(visit, [trace["trace_id"] for trace in page]),
     }
-    return Html("sessions/session", context, modules=MODULES)
+    return Html("sessions/session", context)
 
 
 def _turns_address(visit: Visit, session_id: str, first: int) -> str:

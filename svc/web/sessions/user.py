@@ -83,7 +83,7 @@ async def user(visit: Visit) -> Html | Refusal:
             **{name: value for name, value in {"id": user_id, **_days(period), **other}.items() if value},
         ),
     }
-    return Html("sessions/user", context, modules=("chart-keys", "rows"))
+    return Html("sessions/user", context)
 
 
 async def _feedback(visit: Visit, session_ids: list[str]) -> list[ShownEntry]:

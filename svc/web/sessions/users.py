@@ -60,7 +60,7 @@ async def users(visit: Visit) -> Html:
         "later": here(from_row=first + ROWS) if first + ROWS < page.count else None,
         "first": first,
     }
-    return Html("sessions/users", context, modules=("rows",))
+    return Html("sessions/users", context)
 
 
 async def _column(visit: Visit, page: UserPage, period: DayRange) -> FeedbackColumn:

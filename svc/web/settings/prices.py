@@ -205,7 +205,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
         repricing = await preview(visit.means.questions, visit.project.id, book)
         context["preview"] = repricing
         context["change"] = repricing.progress.after.cost - repricing.progress.before.cost
-    return Html("settings/prices", context, status=refusal.status if refusal else 200, modules=("copy",))
+    return Html("settings/prices", context, status=refusal.status if refusal else 200)
 
 
 def _edited(visit: Visit, refusal: Refusal | None) -> tuple[str, str] | None:

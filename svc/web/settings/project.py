@@ -69,7 +69,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None, **asks: Any) -> Ht
         "project": visit.project,
     }
     status = refusal.status if refusal else 200
-    return Html("settings/project", context, status=status, modules=("lazy", "part"))
+    return Html("settings/project", context, status=status)
 
 
 async def forecast(visit: Visit) -> Html:

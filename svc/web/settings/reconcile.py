@@ -62,7 +62,7 @@ def _page(refusal: Refusal | None, *, text: str = "", answer: BillReconciled | N
         "differing": [] if answer is None else _differing(answer),
         "amount": amount,
     }
-    return Html("settings/reconcile", context, status=refusal.status if refusal else 200, modules=("file",))
+    return Html("settings/reconcile", context, status=refusal.status if refusal else 200)
 
 
 def _differing(answer: BillReconciled) -> list[BilledDay]:

@@ -67,7 +67,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None, **look: Any) -> Ht
         **look,
     }
     status = refusal.status if refusal else 200
-    return Html("settings/taxonomy", context, status=status, modules=("file",))
+    return Html("settings/taxonomy", context, status=status)
 
 
 async def replace(visit: Visit) -> Html | Go:

@@ -111,7 +111,6 @@ class Html:
     context: Mapping[str, Any] = attrs.field(factory=dict)
     status: int = 200
     cookies: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
     part: bool = False
     secret: bool = False
     retry_after_s: int | None = None

@@ -181,7 +181,6 @@ class Site:
             "preferences": preferences,
             "zone": preferences.zone,
             "now": self.means.now(),
-            "modules": answer.modules,
             "frame": None,
             "single_user": self.means.callers.disabled,
         }

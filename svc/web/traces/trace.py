@@ -37,10 +37,6 @@ from svc.web.traces.trace_compare import comparison
 from svc.web.traces.trace_span import panel_context
 
 VIEWS: Final = ("conversation", "graph", "timeline", "tree")
-MODULES: Final = (
-    *("trace", "trace-grid", "trace-keys", "trace-model", "trace-rows", "trace-scale", "trace-map"),
-    *("trace-head", "trace-panel", "trace-find", "trace-talk", "markdown", "format", "part", "tabs"),
-)
 
 
 async def trace(visit: Visit) -> Html | Go:
@@ -77,7 +73,7 @@ async def trace(visit: Visit) -> Html | Go:
     span_id = visit.query.get("span") or context["opening"]
     talks = context["view"] == "conversation"
     context |= await _judged(visit, opened_trace, context["step"], span_id, talks=talks)
-    return Html("traces/trace", context, modules=MODULES)
+    return Html("traces/trace", context)
 
 
 async def _judged(

@@ -48,8 +48,6 @@ FURTHER_BUDGET_S: Final = 3.0
 #: A search that takes too long is tried again over this part of its range, the newest.
 _NARROWED: Final = 24
 
-#: What the page's own modules import.
-MODULES: Final = ("traces", "part", "traces-bars", "traces-new", "complete")
 #: Letters of a saved view's name.
 VIEW_NAME_MAX: Final = 80
 
@@ -123,7 +121,7 @@ async def traces(visit: Visit) -> Html | Go:
     }
     if not rows:
         context |= await _nothing(visit, asking, counts)
-    return Html("traces/traces", context, modules=MODULES)
+    return Html("traces/traces", context)
 
 
 async def _read_fields(visit: Visit, page_state: _Found) -> None:
