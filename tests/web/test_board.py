@@ -56,6 +56,14 @@ async def test_an_empty_board_says_how_to_keep_a_chart(store: Database, owner: V
     assert "press <i>Keep on Overview</i>" in page.text
 
 
+async def test_the_board_stands_on_overview_before_the_first_trace(owner: Visitor) -> None:
+    assert "press <i>Keep on Overview</i>" in (await owner.get(PAGE)).text
+    assert (await keep(owner)).status == 303
+    page = await owner.get(PAGE)
+    assert "No traces yet" in page.text
+    assert board(page) == ["Model spend"]
+
+
 async def test_explore_suggests_a_title_in_plain_words(store: Database, owner: Visitor) -> None:
     await calls(store, 4)
     for question, title in {

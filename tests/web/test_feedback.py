@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -91,6 +92,22 @@ async def test_overview_shows_what_was_thought_with_its_interval(owner: Visitor,
     assert '<td class="num">10</td><td class="num">70 %</td><td class="soft nowrap">40 % to' in section
     # What people think is not narrowed by what spans hold.
     assert "<h2>Feedback</h2>" not in (await owner.get(f"{BASE}/overview?q=model:gpt-4o")).text
+
+
+async def test_what_was_written_stands_by_when_it_was_judged_however_late_it_arrived(
+    owner: Visitor, store: Database
+) -> None:
+    for text, days in (("Newer", 2), ("Older", 5)):
+        entry = checked(
+            source="api", id=text, name="tone", text=text, judged_at=now() - timedelta(days=days),
+            trace_id=trace_id("healthy"),
+        )  # fmt: skip
+        assert not await FeedbackStore(store).keep(PROJECT, [entry], now())
+    page = (await owner.get(f"{BASE}/feedback")).text
+    assert re.findall(r"(Newer|Older)</span>.*?>(\d d ago)</span>", page) == [
+        ("Newer", "2 d ago"),
+        ("Older", "5 d ago"),
+    ]
 
 
 async def test_names_beyond_the_bound_are_told_on_the_page(owner: Visitor, store: Database) -> None:

@@ -128,6 +128,17 @@ async def test_a_refused_amount_stands_in_its_row_with_the_reason(
     assert said.items() >= amounts.items()
 
 
+async def test_every_refused_amount_is_named_and_the_first_has_the_focus(
+    store: Database, owner: Visitor
+) -> None:
+    await fill(store, 2)
+    amounts = {"input": "1", "cache_read": "1,5", "cache_write": "", "output": "-1"}
+    refused = await owner.post(BASE + "/prices", {"model": "gpt-4o", "provider": "openai", **amounts})
+    assert refused.status == 400
+    assert re.findall(r'id="price-(\w+)-hint" class="small bad"', refused.text) == ["cache_read", "output"]
+    assert re.findall(r'<input id="price-(\w+)"[^>]* autofocus', refused.text) == ["cache_read"]
+
+
 async def test_a_project_prices_its_own_calls_alone(here: Replica, store: Database, owner: Visitor) -> None:
     form = {"model": "gpt-4o", "provider": "", "input": "5", "output": "1"}
     assert (await owner.post(BASE + "/prices", form)).status == 303

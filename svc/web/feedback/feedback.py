@@ -86,7 +86,12 @@ async def page(visit: Visit) -> Html | Refusal:
         "rows": [_name_row(visit, sums, by_day.get(sums.name, []), window) for sums in given],
         "written": [
             (ShownEntry(row), _subject(visit, row))
-            for row in await reads.written(visit.project.id, since, MOST_WRITTEN)
+            # The store has them by arrival; what is shown is when somebody judged.
+            for row in sorted(
+                await reads.written(visit.project.id, since, MOST_WRITTEN),
+                key=lambda row: row.judged_at,
+                reverse=True,
+            )
         ],
         "named": [sums.name for sums in names],
         "refused": await reads.refused(visit.project.id),

@@ -6,6 +6,7 @@ The address is the question, and the same question stands below as an API call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC
 from functools import partial
 from typing import Any, Final
 
@@ -63,6 +64,7 @@ async def explore_page(visit: Visit, *, typed: str | None = None, wrong: str = "
         "facet_names": field_names(explored.dataset, own_fields),
         "filter_names": [field.name for field in explored.dataset.fields],
         "bars": bars(explored.measure, answers.buckets),
+        "utc": UTC,
         "facet_bars": facet_bars(explored.measure, answers.facets),
         "labels": LABELS,
         "times": [(name, TIMES.get(name, name)) for name in times_of(explored.dataset)],

@@ -25,7 +25,7 @@ from svc.front.api.prices import get_prices, put_prices
 from svc.store.reads.usage.models import ModelReads, ModelUse
 from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.reprice_preview import preview
-from svc.web.settings.settings_text import AMOUNTS, WHEN_BLANK, at_amount
+from svc.web.settings.settings_text import AMOUNTS, WHEN_BLANK, price_faults
 from svc.web.shell import words
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
@@ -185,7 +185,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
     book = visit.process_view.prices.behind(ranked_prices(own))
     models = price_rows(book, used, own, now)
     missing = [model for model in models if not model.priced and model.use.unpriced]
-    field, fault = ("", "") if refusal is None else at_amount(refusal)
+    wrong = {} if refusal is None else price_faults(refusal, visit.form.fields())
     context: dict[str, Any] = {
         "models": models,
         "missing": missing,
@@ -196,7 +196,8 @@ async def _page(visit: Visit, refusal: Refusal | None = None) -> Html:
         "preview": None,
         "edited": _edited(visit, refusal),
         "typed": visit.form if refusal else None,
-        "wrong": {field: fault},
+        "wrong": wrong,
+        "focused": next(iter(wrong), "input"),
         "amounts": AMOUNTS,
         "when_blank": WHEN_BLANK,
         "administers": visit.administers,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
 
 from protocol.refusals import Refusal
-from protocol.rest.prices import PRICES_MAX
+from protocol.rest.prices import PRICES_MAX, ModelPriceShown
 from svc.domain.quantities import Number
 from svc.web.shell import words
 
@@ -26,7 +28,8 @@ WHEN_BLANK: Final = {
 }
 FULL: Final = f"A project has at most {words.count(PRICES_MAX)} prices of its own."
 
-_FAULT: Final = re.compile(r"the form cannot be read: .* - at `\$\.(?:prices\[\d+\]\.)?(\w+)`", re.DOTALL)
+_WRONG_AMOUNT: Final = "Type US dollars from 0 to 1,000,000, such as 2.50."
+_SOME_PRICE: Final = {"model": "any", "input": "0", "output": "0"}
 
 
 def blank_term(days: int) -> str:
@@ -46,9 +49,16 @@ def blank_tokens(tokens: int) -> str:
     return f"Blank: {words.count(tokens)}."
 
 
-def at_amount(refusal: Refusal) -> tuple[str, str]:
-    """Which amount a refusal is about, blank where it is about none, and the refusal for people."""
-    matched = _FAULT.fullmatch(refusal.message)
-    if matched and matched[1] in AMOUNTS:
-        return matched[1], "Type US dollars from 0 to 1,000,000, such as 2.50."
-    return "", FULL if "prices`" in refusal.message else words.sentence(refusal.message)
+def price_faults(refusal: Refusal, fields: Mapping[str, Any]) -> dict[str, str]:
+    """Why a price is refused: each wrong amount by its name; under a blank one what is about none."""
+    wrong = {name: _WRONG_AMOUNT for name in AMOUNTS if not _is_amount(name, fields[name])}
+    return wrong or {"": FULL if "prices`" in refusal.message else words.sentence(refusal.message)}
+
+
+def _is_amount(name: str, typed: str | None) -> bool:
+    try:
+        # As the body of the REST API has it.
+        msgspec.convert({**_SOME_PRICE, name: typed}, ModelPriceShown, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
