@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests import wire
+from tests.browser.clean import NARROWEST, check, fits, settle
 from tests.browser.conftest import BASE, Opened
-from tests.browser.test_pages import NARROWEST, check, fits, settle
 
 TRIAGE, TRACES = BASE + "/triage", BASE + "/traces"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
@@ -62,7 +62,7 @@ def test_on_a_phone_a_row_is_a_card_of_two_lines_and_still_a_row(
             check(page)
 
 
-def test_a_card_says_what_was_asked_and_how_it_went_above_time_duration_tokens_and_cost(
+def test_a_card_says_what_was_asked_and_how_it_went_above_its_figures(
     opened: Opened,
 ) -> None:
     with opened.page(**PHONE) as page:
@@ -75,9 +75,31 @@ def test_a_card_says_what_was_asked_and_how_it_went_above_time_duration_tokens_a
         }
         assert abs(top["name"] - top["asked"]) < 1 < top["time"] - top["name"]
         figures = card.locator(".num:visible").all()
-        assert len(figures) == 3
+        assert len(figures) == 4
+        assert "Spans" in card.locator("td").last.evaluate(
+            "cell => getComputedStyle(cell, '::before').content"
+        )
         for figure in figures:
             assert abs(figure.bounding_box()["y"] - top["time"]) < 4
+
+
+@pytest.mark.parametrize("width", [390, NARROWEST])
+def test_on_a_phone_no_table_of_figures_is_cut_off(opened: Opened, width: int) -> None:
+    with opened.page(**{**PHONE, "viewport": {"width": width, "height": 844}}) as page:
+        graph = "/graph?site=parcel-desk/parcel-desk/invoke_agent%20parcel-desk"
+        for path in ("/vitals?range=7d", "/first-look", "/overview?range=30d", "/prices", graph):
+            page.goto(opened.url(BASE + path))
+            settle(page)
+            fits(page)
+            cards = page.locator("table.cards")
+            cards.first.wait_for()
+            assert cards.evaluate_all("all => all.filter(one => one.scrollWidth > innerWidth).length") == 0
+            # Beside the name at least two figures are in sight, and each cell has its heading.
+            for table in cards.all():
+                row = table.locator("[data-rows] tr").first
+                assert row.locator(".num:visible").count() >= 2
+                headings = table.get_by_role("columnheader").count()
+                assert row.locator("[role=cell]:visible, [role=rowheader]:visible").count() <= headings
 
 
 def test_two_cards_are_ticked_and_compared(opened: Opened) -> None:

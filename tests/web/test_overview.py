@@ -117,7 +117,7 @@ async def test_headline_charts_table_and_file_say_the_same(store: Database, owne
     for row in spans:
         cells = re.search(rf'title="{row["model_id"]}".*?</tr>', seen.text, re.S)
         assert cells is not None
-        assert f'<td class="num">{count(row["n"])}</td>' in cells[0]
+        assert f'data-label="Calls">{count(row["n"])}</td>' in cells[0]
 
 
 async def test_every_bar_leads_to_the_traces_that_it_counts(store: Database, owner: Visitor) -> None:
@@ -147,7 +147,7 @@ async def test_bars_of_failures_lead_to_the_traces_that_hold_them(store: Databas
 async def test_calls_without_a_value_stand_in_a_row_that_says_so(store: Database, owner: Visitor) -> None:
     await calls(store, 4)
     seen = await owner.get(f"{PAGE}?range=30d&by=release")
-    assert '<th scope="row" class="clip-name">not known</th>' in seen.text
+    assert '<th scope="row" role="rowheader" class="clip-name card-name">not known</th>' in seen.text
 
 
 @pytest.mark.parametrize("by", ["model", "site", "agent", "tool", "user", "release", "environment"])

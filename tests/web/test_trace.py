@@ -341,7 +341,7 @@ async def test_the_healthy_twin_is_named_in_the_address_and_the_first_difference
 async def test_the_graph_says_in_its_table_what_it_draws(owner: Visitor) -> None:
     page = (await owner.get(at("failing") + "?view=graph")).text
     drawn = re.findall(r'<g transform="translate\([^"]+"><a [^>]+aria-label="([^:"]+): ', page)
-    listed = re.findall(r'<tr><th scope="row" class="clip-name">.*?<a [^>]+>([^<]+)</a>', page)
+    listed = re.findall(r'class="clip-name card-name">.*?<a [^>]+>([^<]+)</a>', page)
     assert drawn
     assert sorted(drawn) == sorted(listed)
     assert "of the time</h2>" in page
@@ -359,10 +359,12 @@ async def test_the_last_traces_of_a_call_site_are_one_graph(owner: Visitor) -> N
     assert int(number) > 1
     assert site in one
     # The start has a row where something was done outside of any step.
-    steps = page.text.count('<tr><th scope="row" class="clip-name">')
+    steps = page.text.count('class="clip-name card-name">')
     assert page.text.count("<g transform=") in (steps, steps + 1)
     # A tool leads to the traces that call it.
-    tools = re.findall(r'class="clip-name">.*?<a href="([^"]+)" title="([^"]+)">', page.text)
+    tools = re.findall(
+        r'class="clip-name card-name">.*?<a class="card-link" href="([^"]+)" title="([^"]+)">', page.text
+    )
     assert all(f"tool:{name}" in unquote(path) for path, name in tools), tools
     assert tools
     nothing = await owner.get(f"{BASE}/graph?site=<script>")

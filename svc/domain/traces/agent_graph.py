@@ -24,7 +24,7 @@ START: Final = ("start", "")
 
 BOX_WIDTH: Final = 208
 BOX_HEIGHT: Final = 64
-_GAP_X: Final = 92
+_GAP_X: Final = 84
 _GAP_Y: Final = 24
 
 BoxKey = tuple[str, str]

@@ -164,7 +164,7 @@ export class Rows {
     if (opens) slot.row.ariaExpanded = String(open);
     else slot.row.removeAttribute("aria-expanded");
     slot.fold.textContent = opens ? (open ? "▾" : "▸") : "";
-    slot.name.style.paddingLeft = `${Math.min(depth, MOST_INDENTS) * 16}px`;
+    slot.name.style.setProperty("--depth", String(Math.min(depth, MOST_INDENTS)));
     slot.level.textContent = depth > MOST_INDENTS ? String(depth) : "";
     if (fold === ORPHANS) return this.#fillOrphans(slot);
     const [letters, hue] = markOf(c.kinds[c.kind[one]]);

@@ -40,7 +40,7 @@ COLUMNS: Final = {
         ListColumn("took", "Duration", "num w-num"),
         ListColumn("tokens", "Tokens", "num w-num also"),
         ListColumn("cost", "Cost", "num w-num also"),
-        ListColumn("spans", "Spans", "num w-few also card-rest"),
+        ListColumn("spans", "Spans", "num w-few also"),
         ListColumn("agents", "Agents", "w-name", usual=False),
         ListColumn("feedback", "Feedback", "w-name", usual=False),
         ListColumn("errors", "Failed", "num w-few also", usual=False),
