@@ -138,6 +138,26 @@ def test_what_opens_over_a_page_is_clean_too(opened: Opened, theme: str) -> None
         check(page)
 
 
+def test_escape_closes_a_menu_and_gives_the_focus_back(opened: Opened) -> None:
+    with opened.page(viewport={"width": 1280, "height": 900}) as page:
+        page.goto(opened.url(f"{BASE}/explore?measure=traces"))
+        settle(page)
+        kept = page.locator("summary", has_text="Keep on Overview")
+        views = page.get_by_role("button", name="Saved views")
+        for path, opener in (("", kept), (f"{BASE}/traces", views)):
+            if path:
+                page.goto(opened.url(path))
+                settle(page)
+            opener.press("Enter")
+            # Into the field of the menu, in which other keys are text.
+            page.locator("details[open] input:visible, :popover-open input:visible").first.wait_for()
+            page.keyboard.press("Tab")
+            page.keyboard.type("name")
+            page.keyboard.press("Escape")
+            assert page.locator("details.exports[open], :popover-open").count() == 0
+            assert opener.evaluate("one => one === document.activeElement")
+
+
 def test_by_keys_alone_from_the_sign_in_to_a_trace(opened: Opened) -> None:
     with opened.page(signed_in=False) as page:
         page.goto(opened.url(f"{BASE}/traces"))

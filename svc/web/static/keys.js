@@ -64,7 +64,7 @@ export function listen(page) {
     const pressed = (event.ctrlKey || event.metaKey ? "Control+" : "") + event.key;
     const typing = isTyping(event.target);
     if (event.altKey || (typing && pressed !== "Control+k" && pressed !== "Escape")) return;
-    if (typing && pressed === "Escape" && event.target instanceof HTMLElement && !event.target.closest("dialog")) {
+    if (typing && pressed === "Escape" && event.target instanceof HTMLElement && !event.target.closest("dialog, :popover-open")) {
       event.target.blur();
       return;
     }

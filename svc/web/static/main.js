@@ -16,6 +16,17 @@ export function startAll(root) {
   }
 }
 
+/** Escape closes the menu that holds the focus, and gives the focus back to what opened it. @param {KeyboardEvent} event */
+function closeMenu(event) {
+  if (event.key !== "Escape" || event.defaultPrevented || !(event.target instanceof Element)) return;
+  const menu = event.target.closest("details[open]:is(.exports, .act, .switch)");
+  if (!(menu instanceof HTMLDetailsElement)) return;
+  event.preventDefault();
+  menu.open = false;
+  menu.querySelector("summary")?.focus();
+}
+
+document.addEventListener("keydown", closeMenu);
 document.addEventListener("swapped", (event) => startAll(/** @type {ParentNode} */ (event.target)));
 listen(document);
 startAll(document);
