@@ -20,9 +20,8 @@ from typing import Any
 import attrs
 
 from tests.bench.__main__ import machine
+from tests.browser.clean import SEEN, settle
 from tests.browser.conftest import BASE
-from tests.browser.test_budgets import SEEN
-from tests.browser.test_pages import settle
 from tests.browser.test_trace import PAINTED, cpu_ms, scrolled
 from tests.service import Service, measured, until
 from tests.web.one_trace import bodies, many, trace_id

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.browser.clean import KIB, SEEN, check, check_everywhere, settle
 from tests.browser.conftest import BASE, Opened
-from tests.browser.test_budgets import KIB, SEEN
-from tests.browser.test_pages import check, check_everywhere, settle
 from tests.web.test_board import COST
 
 OVERVIEW = f"{BASE}/overview?range=30d"

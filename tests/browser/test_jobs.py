@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.browser.clean import check_everywhere
 from tests.browser.conftest import BASE, Opened, signed_up
-from tests.browser.test_pages import check_everywhere
 from tests.service import running, until
 
 MOST_CLICKS = 2

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.clean import check, check_everywhere, check_state, settle
 from tests.browser.conftest import Opened, press
-from tests.browser.test_pages import check, check_everywhere, settle
 from tests.receiver import Receiver, receiving
 from tests.service import until
 
@@ -77,14 +77,15 @@ def test_somebody_without_a_channel_gets_to_an_alert_in_two_steps(
 def test_channels_and_rules_are_changed_tested_muted_and_removed(told: Opened, receiver: Receiver) -> None:
     with told.page() as page:
         for path in ("", "/channel", "/channel?kind=pagerduty", "/channel?kind=email"):
-            check_everywhere(page, told.url(HERE + path))
+            check_state(page, told.url(HERE + path))
         page.set_viewport_size({"width": 1280, "height": 900})
         channel(page, told, "on call", receiver.url)
         page.goto(told.url(HERE))
         page.get_by_role("button", name="Send a test to on call").click()
         page.get_by_text("The test message was accepted").wait_for()
-        for path in ("/rule", "/rule?kind=metric", "/rule?kind=digest", "/rule?kind=disk.budget"):
-            check_everywhere(page, told.url(HERE + path))
+        check_everywhere(page, told.url(HERE + "/rule"))
+        for path in ("/rule?kind=metric", "/rule?kind=digest", "/rule?kind=disk.budget"):
+            check_state(page, told.url(HERE + path))
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(told.url(HERE + "/rule"))
         page.get_by_label("Severity").select_option("medium")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import wire
+from tests.browser.clean import check, check_everywhere, settle
 from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
 
 PAGES = (
@@ -37,72 +35,7 @@ PAGES = (
     f"{BASE}/settings/audit",
     f"{BASE}/nothing",
 )
-#: The narrowest that is promised: 1280 px at a zoom of 400 %.
-NARROWEST = 320
 OUTSIDE = ("/login", "/signup", "/signup?owner=spent")
-
-
-def settle(page: Any) -> None:
-    """Until nothing is fetched any more; pages ask for a pulse no sooner than after some seconds."""
-    page.wait_for_load_state("networkidle")
-
-
-#: All that axe knows, or what a theme alone can change.
-WHOLE: dict[str, Any] = {}
-COLOURS: dict[str, Any] = {"runOnly": ["color-contrast"]}
-
-#: What is wrong alone: what is right at each of a thousand nodes took longer to tell than to find out.
-AXE = """
-async (options) => (await axe.run({resultTypes: ["violations"], ...options})).violations.map(
-  (one) => `${one.id}: ${one.nodes[0].html.slice(0, 200)}`)
-"""
-
-
-@cache
-def axe_script() -> str:
-    """The whole of axe, half a megabyte."""
-    import axe_playwright_python
-
-    return Path(str(axe_playwright_python.__file__)).with_name("axe.min.js").read_text(encoding="utf-8")
-
-
-def fits(page: Any) -> None:
-    """No sideways scrolling, and one heading, once what a new width moves has been drawn."""
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
-    assert page.locator("h1").count() == 1
-
-
-def check(page: Any, axe: dict[str, Any] = WHOLE) -> None:
-    """It fits, and axe finds nothing."""
-    fits(page)
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(axe_script())
-    assert page.evaluate(AXE, axe) == [], page.url
-
-
-def check_everywhere(page: Any, address: str) -> None:
-    """At every width in both themes, loaded wide and light and loaded narrow and dark.
-
-    Everything of axe in both layouts, its colours in both themes of the wide one, where most is shown.
-    """
-    page.set_viewport_size({"width": 1280, "height": 900})
-    page.emulate_media(color_scheme="light")
-    page.goto(address)
-    settle(page)
-    check(page)
-    for width in (1920, 360, NARROWEST):
-        page.set_viewport_size({"width": width, "height": 900})
-        fits(page)
-    page.set_viewport_size({"width": 360, "height": 900})
-    page.emulate_media(color_scheme="dark")
-    page.goto(address)
-    settle(page)
-    check(page)
-    page.set_viewport_size({"width": 1280, "height": 900})
-    check(page, COLOURS)
-    page.set_viewport_size({"width": 1920, "height": 900})
-    fits(page)
 
 
 @pytest.mark.parametrize("path", [*PAGES, *OUTSIDE])

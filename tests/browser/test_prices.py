@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests import wire
+from tests.browser.clean import check_everywhere
 from tests.browser.conftest import BASE, Opened
-from tests.browser.test_pages import check_everywhere
 
 HERE = BASE + "/prices"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tests.browser.clean import check_everywhere, settle
 from tests.browser.conftest import BASE, Opened
-from tests.browser.test_pages import check_everywhere, settle
 
 PEOPLE = f"{BASE}/settings/people"
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.browser.clean import check_everywhere, check_state, settle
 from tests.browser.conftest import BASE, Opened, press
-from tests.browser.test_pages import check_everywhere, settle
 from tests.service import PLAIN
 
 OTHER = "/orgs/default/projects/scratch"
@@ -39,11 +39,11 @@ def scratch(opened: Opened) -> Opened:
     return opened
 
 
-@pytest.mark.parametrize("base", [BASE, OTHER])
-@pytest.mark.parametrize("name", NEW)
-def test_the_pages_of_settings_are_clean_empty_and_full(scratch: Opened, base: str, name: str) -> None:
+def test_the_pages_of_settings_are_clean_empty_and_full(scratch: Opened) -> None:
     with scratch.page() as page:
-        check_everywhere(page, scratch.url(f"{base}/settings/{name}"))
+        for name in NEW:
+            check_everywhere(page, scratch.url(f"{BASE}/settings/{name}"))
+            check_state(page, scratch.url(f"{OTHER}/settings/{name}"))
 
 
 def test_keys_and_tokens_are_made_shown_once_rotated_and_revoked(scratch: Opened) -> None:
@@ -188,12 +188,12 @@ def test_a_project_is_named_kept_for_a_term_and_deleted(scratch: Opened) -> None
         page.get_by_role("button", name="Rename").click()
         page.get_by_role("heading", level=1, name="Passing by keeps traces").wait_for()
         page.get_by_label("Days that traces are kept").fill("7")
-        page.get_by_role("button", name="Keep so long").click()
+        page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_text("this deletes older data").wait_for()
         page.get_by_role("button", name="Delete and save").click()
         page.get_by_role("heading", level=1, name="Passing by keeps traces 7 days").wait_for()
         page.get_by_label("Days that traces are kept").fill("")
-        page.get_by_role("button", name="Keep so long").click()
+        page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_role("heading", level=1, name="Passing by keeps traces 90 days").wait_for()
         page.get_by_label(re.compile("Type passing")).fill("passing")
         page.get_by_role("button", name="Delete Passing by").click()
@@ -220,7 +220,7 @@ def test_an_account_changes_its_password_ends_its_sessions_and_signs_out(scratch
         sign_in(other, "correct horse battery")
         page.goto(scratch.url("/account"))
         page.get_by_role("radio", name="dark").check()
-        page.get_by_label("Zone of times").fill("Europe/Berlin")
+        page.get_by_label("Time zone").fill("Europe/Berlin")
         page.get_by_role("button", name="Keep").click()
         page.locator("html[data-theme=dark][data-zone='Europe/Berlin']").wait_for()
         page.get_by_label("Current password").fill("correct horse battery")

@@ -11,9 +11,8 @@ import pytest
 
 from svc.web.shell.filters import quoted
 from svc.web.traces.trace_list import COLUMNS
+from tests.browser.clean import SEEN, check, check_everywhere, settle
 from tests.browser.conftest import BASE, Opened
-from tests.browser.test_budgets import SEEN
-from tests.browser.test_pages import check, check_everywhere, settle
 from tests.service import until
 from tests.web.one_trace import HOSTILE, STORIES, bodies, failing, many, trace_id
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.clean import check, check_everywhere, check_state, settle
 from tests.browser.conftest import BASE, EMAIL, Opened
-from tests.browser.test_pages import check, check_everywhere, settle
 from tests.service import until
 
 TRIAGE = BASE + "/triage"
@@ -23,11 +23,23 @@ def address(page: Any, watched: Opened, what: str) -> str:
 
 def test_pages_of_detection_are_clean_at_every_width_and_theme(watched: Opened) -> None:
     with watched.page() as page:
-        paths = [TRIAGE, f"{TRIAGE}?tab=resolved", f"{TRIAGE}?tab=muted", f"{BASE}/cases/C-2"]
-        paths += [address(page, watched, "findings"), address(page, watched, "rca")]
-        paths += [f"{BASE}/detectors", f"{BASE}/detectors/duration_drift"]
+        paths = [TRIAGE, f"{BASE}/cases/C-2", address(page, watched, "findings")]
+        paths += [address(page, watched, "rca"), f"{BASE}/detectors/duration_drift"]
         for path in paths:
             check_everywhere(page, watched.url(path))
+        for path in (f"{TRIAGE}?tab=resolved", f"{TRIAGE}?tab=muted", f"{BASE}/detectors"):
+            check_state(page, watched.url(path))
+
+
+def test_what_has_the_focus_is_above_the_bar_of_a_case(watched: Opened) -> None:
+    with watched.page(viewport={"width": 1280, "height": 700}) as page:
+        page.goto(watched.url(f"{BASE}/cases/C-2"))
+        settle(page)
+        bar = page.locator(".verbs").bounding_box()
+        for link in page.locator("main .case a").all():
+            link.focus()
+            box = link.bounding_box()
+            assert box["y"] + box["height"] <= bar["y"] + 1, link.inner_text()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -223,19 +235,3 @@ def test_of_two_people_on_one_case_the_second_hears_who_was_first(watched: Opene
         second.get_by_text(f"{EMAIL} was there first").wait_for()
         second.get_by_role("button", name="Reopen").click()
         second.get_by_text("C-3 is open again.").wait_for()
-
-
-def test_the_pages_weigh_no_more_than_their_budget(watched: Opened) -> None:
-    with watched.page() as page:
-        sizes: dict[str, int] = {}
-
-        def note(response: Any) -> None:
-            kind = response.request.resource_type
-            sizes[kind] = sizes.get(kind, 0) + int(response.headers.get("content-length", 0))
-
-        page.on("response", note)
-        page.goto(watched.url(TRIAGE))
-        settle(page)
-        assert sizes["script"] <= 25 * 1024
-        assert sizes["stylesheet"] <= 14 * 1024
-        assert sizes["document"] <= 40 * 1024

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 
+from tests.browser.clean import settle
 from tests.browser.conftest import BASE, Opened, press
-from tests.browser.test_pages import settle
 from tests.browser.test_triage import TRIAGE
 from tests.service import PLAIN, running, until
 

@@ -6,8 +6,7 @@ export function start(root) {
   const text = root.querySelector("textarea");
   const chooser = root.querySelector("input[type=file]");
   if (!text || !(chooser instanceof HTMLInputElement)) return;
-  const label = chooser.closest("[hidden]");
-  if (label instanceof HTMLElement) label.hidden = false;
+  chooser.closest("[data-scripted]")?.removeAttribute("data-scripted");
   const said = root.querySelector("[data-said]");
   chooser.addEventListener("change", async () => {
     const file = chooser.files?.[0];
