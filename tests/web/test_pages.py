@@ -389,7 +389,7 @@ async def test_an_empty_list_says_what_to_do(store: Database, owner: Visitor) ->
 async def test_a_full_list_counts_draws_and_pages(store: Database, owner: Visitor) -> None:
     await fill(store)
     seen = await owner.get(BASE + "/traces")
-    assert heading(seen) == "60 traces in the last 24 hours, 20 of them failed"
+    assert heading(seen) == "60 traces in the last 24 hours · 20 failed"
     assert seen.text.count("<tr data-id=") == 50
     more = re.search(r'href="([^"]*cursor=[^"]*)" data-more="([^"]*)"', seen.text)
     assert more is not None
@@ -411,10 +411,10 @@ async def test_a_list_says_what_failed_inside_of_traces_that_went_well(
     await fill(store)
     await store.fetch("update trace set status = 'ok' where session_id = 's3'")
     seen = heading(await owner.get(BASE + "/traces"))
-    assert seen == "60 traces in the last 24 hours, 18 of them failed, 2 more hold failed spans"
+    assert seen == "60 traces in the last 24 hours · 18 failed · 2 with failed spans"
     await store.fetch("update trace set status = 'ok'")
     seen = heading(await owner.get(BASE + "/traces"))
-    assert seen == "60 traces in the last 24 hours, none of them failed, but 20 hold failed spans"
+    assert seen == "60 traces in the last 24 hours · 0 failed · 20 with failed spans"
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ async def test_a_text_in_many_traces_is_counted_after_the_rows(
     address = re.search(r'data-drawing="([^"]+)"', seen.text)
     assert address is not None
     part = await owner.get(address[1].replace("&amp;", "&"), X_Part="1")
-    assert "60 traces in the last 7 days, 20 of them failed</p>" in part.text
+    assert "60 traces in the last 7 days · 20 failed</p>" in part.text
     assert "data-histogram" in part.text
     # Nothing is to be counted where there is no row.
     assert (

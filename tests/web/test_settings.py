@@ -220,7 +220,7 @@ async def test_vitals_compare_nothing_with_too_few(store: Database, owner: Visit
     await two_windows(store, 12, 30)
     seen = await owner.get(BASE + "/vitals")
     assert heading(seen).startswith("Not enough traces yet")
-    assert "needs 30 before, has 12" in seen.text
+    assert "12 of 30 traces needed for comparison" in seen.text
     assert "×" not in seen.text
     assert (await owner.get(BASE + "/vitals?range=5y")).status == 400
     assert (await owner.get(BASE + "/vitals/nothing")).status == 404

@@ -155,7 +155,7 @@ async def test_a_conversation_says_each_message_once_and_tools_below_their_calle
     seen = await owner.get(f"{at('failing')}?view=conversation")
     assert seen.text.count("You plan trips for customers") == 1
     assert "kb.fetch ×" in seen.text
-    assert "asks for" in seen.text
+    assert ">calls</span>" in seen.text
     more = re.search(r'data-more="([^"]+)"', seen.text)
     assert more is not None
     page = await owner.get(more[1].replace("&amp;", "&"))
@@ -169,11 +169,18 @@ async def test_a_conversation_says_each_message_once_and_tools_below_their_calle
 
 async def test_the_panel_tells_a_span_in_parts(owner: Visitor) -> None:
     seen = await owner.get(f"{at('failing')}/spans/{3:016x}")
-    for part in ("HTTP 502 from orders.internal", "asked", "answered", "Attributes 7", "Events 1", "Links 1"):
+    for part in (
+        "HTTP 502 from orders.internal",
+        "Arguments",
+        "Result",
+        "Attributes 7",
+        "Events 1",
+        "Links 1",
+    ):
         assert part in seen.text
     model = await owner.get(f"{at('failing')}/spans/{6:016x}")
     assert "Usage" in model.text
-    assert model.text.index("asks for") < model.text.index("answered")
+    assert model.text.index(">calls<") < model.text.index(">Output<")
     assert (await owner.get(f"{at('failing')}/spans/{777:016x}")).status == 404
     whole = await owner.get(f"{at('failing')}?span={3:016x}")
     assert "HTTP 502 from orders.internal" in whole.text
@@ -327,7 +334,7 @@ async def test_the_healthy_twin_is_named_in_the_address_and_the_first_difference
     assert f"against={trace_id('healthy').hex()}" in seen.location
     page = await owner.get(seen.location)
     assert "First difference:" in page.text
-    assert "failed here, answered differently, slower" in page.text
+    assert "failed here, output differs, slower" in page.text
     assert re.search(r"<ins>[^<]*isError", page.text)
     assert re.search(r"<del>[^<]*carrier", page.text)
     other = await owner.get(f"{seen.location}&pair={7:016x}")

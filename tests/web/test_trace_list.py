@@ -221,7 +221,7 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
     assert heading(seen) == "Traces in the last 7 days, still counting"
     (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(seen.text))
     part = await owner.get(address, X_Part="1")
-    said = f"10 traces since {since}, none of them failed"
+    said = f"10 traces since {since} · 0 failed"
     assert f'<p class="unseen" role="status" data-said>{said}</p>' in part.text
     assert "<title>Not counted</title>" in part.text
     assert re.search(r"<caption>Traces by (.+), counted since (.+) only</caption>", part.text)
@@ -235,7 +235,7 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
     assert f'data-from="{(hour + timedelta(seconds=50)).isoformat()}"' in part.text
     # With more time all are counted, and nothing is said of others.
     whole = await owner.get(html.unescape(further[1]), X_Part="1")
-    assert "60 traces in the last 7 days, none of them failed</p>" in whole.text
+    assert "60 traces in the last 7 days · 0 failed</p>" in whole.text
     assert "ounted" not in whole.text
     monkeypatch.setattr(trace_pages, "FURTHER_BUDGET_S", 0.0)
     more = await owner.get(html.unescape(further[1]), X_Part="1")
@@ -249,9 +249,7 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
     (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(listed.text))
     part = await owner.get(address, X_Part="1")
     start, end = (hour + timedelta(seconds=at) for at in (41, 50))
-    said = (
-        f"from {words.clock(start, UTC, now())} to {words.minute(end, UTC, now())}, none of them failed</p>"
-    )
+    said = f"from {words.clock(start, UTC, now())} to {words.minute(end, UTC, now())} · 0 failed</p>"
     assert f"10 traces {said}" in part.text
 
 

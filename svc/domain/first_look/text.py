@@ -87,7 +87,7 @@ def _tool(tool: ToolCount, order: int) -> Fact | None:
     else:
         proof += f"; too few to tell how often ({percent(low)} at least)."
         what = "has failed"
-        action = "Open a trace to see why. With more traces this line becomes certain or goes."
+        action = "Open a trace to see why. With more traces, this becomes certain or disappears."
     return Fact(
         "tool_broken" if sure else "tool_failed",
         "broken" if sure else "failed",
@@ -111,7 +111,7 @@ def _retry(retry: RetryCount, traces: int) -> Fact:
         retry.tool,
         f"{retry.tool} is repeated unchanged after a failure",
         f"{counted(retry.repeats, 'exact repeat')} in {count(retry.traces)} of {counted(traces, 'trace')}; "
-        f"{worked} succeeded. Only arguments of less than 200 characters are compared.",
+        f"{worked} succeeded. Only arguments shorter than 200 characters are compared.",
         "Return what was wrong, so that the model can change its arguments.",
         retry.traces,
         traces,
@@ -171,7 +171,7 @@ def _no_price(model: ModelCount, traces: int) -> Fact:
         f"{model.name} has no price",
         f"{counted(model.unpriced, 'call')}, {counted(model.tokens, 'token')}. Their cost is missing from "
         "every total.",
-        "Add its price to the file that SVC_PRICES_FILE names; trace-svc reprice --apply prices past calls.",
+        "Set its price in Settings, Prices; trace-svc reprice --apply prices past calls.",
         model.traces,
         traces,
         examples=model.examples,

@@ -34,18 +34,18 @@ VERDICTS: Final[Mapping[str, str]] = {
     "inconclusive": "No cause found",
 }
 _STEPS: Final[Mapping[str, str]] = {
-    "opened": "opened by {actor}",
-    "reopened": "reopened by {actor}",
+    "opened": "opened {by}",
+    "reopened": "reopened {by}",
     "joined": "{summary} joined",
     "escalated": "rose: {summary}",
-    "muted": "muted by {actor} {summary}",
-    "unmuted": "unmuted by {actor} {summary}",
-    "resolved": "resolved by {actor}: {summary}",
-    "absorbed": "taken as the new normal by {actor}: {summary}",
+    "muted": "muted {by} {summary}",
+    "unmuted": "unmuted {by} {summary}",
+    "resolved": "resolved {by}: {summary}",
+    "absorbed": "taken as the new normal {by}: {summary}",
     "recovered": "recovered",
-    "rejected": "rejected by {actor}",
-    "ruled": "reviewed by {actor}",
-    "rca_started": "analysis started by {actor}",
+    "rejected": "rejected {by}",
+    "ruled": "reviewed {by}",
+    "rca_started": "analysis started {by}",
     "rca_done": "analysis done",
     "rca_failed": "analysis failed: {summary}",
 }
@@ -61,12 +61,13 @@ _PARTS: Final[Mapping[str, str]] = {
 }
 _ONE_MESSAGE: Final = " with the same message"
 _DIGEST: Final = re.compile(r"[0-9a-f]{8,64}")
-#: How the assessment of a check is shown: mark, tone, word, and its place in a list.
+#: How the assessment of a check is shown: mark, tone, word, and its place in a list. Not in red or green:
+#: these are for what failed and for what is well.
 ASSESSMENTS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "explains": ("✕", "bad", "cause"),
-    "contributing": ("▲", "warn", "contributes"),
-    "ruled_out": ("✓", "ok", "ruled out"),
-    "unknown": ("?", "soft", "unknown"),
+    "explains": ("●", "", "cause"),
+    "contributing": ("◐", "", "contributes"),
+    "ruled_out": ("○", "soft", "not the cause"),
+    "unknown": ("◌", "soft", "unknown"),
 }
 
 
@@ -284,7 +285,8 @@ def verdict(value: str | None) -> str:
 def step(event: Mapping[str, Any]) -> str:
     """A step of a trail in words."""
     text = _STEPS.get(event["kind"], "{kind} {summary}")
-    sentence = text.format(kind=event["kind"], actor=event["actor"], summary=event["summary"])
+    by = "automatically" if event["actor"] == "rule" else f"by {event['actor']}"
+    sentence = text.format(kind=event["kind"], by=by, summary=event["summary"])
     return sentence.strip().removesuffix(":")
 
 

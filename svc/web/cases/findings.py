@@ -32,10 +32,10 @@ REFS: Final = 50
 _NO_REF: Final = dict.fromkeys(("trace_id", "span_id", "session_id"))
 ROLES: Final[Mapping[EvidenceRole, str]] = {
     "exemplar": "Examples",
-    "witness": "Witnesses",
-    "member": "All since",
-    "baseline": "Compared with",
-    "changepoint": "Turning point",
+    "witness": "Supporting",
+    "member": "All traces since",
+    "baseline": "Baseline",
+    "changepoint": "Change point",
 }
 
 

@@ -105,8 +105,7 @@ def _row(visit: Visit, what: What, name: str, vital: Vital) -> VitalRow:
     few = min(vital.now.n, vital.before.n)
     short = ""
     if few < ENOUGH:
-        when = "before" if vital.before.n <= vital.now.n else "now"
-        short = f"needs {ENOUGH} {when}, has {few}"
+        short = f"{few} of {ENOUGH} {'traces' if what == 'sites' else 'calls'} needed for comparison"
     now, past = vital.now, vital.before
     return VitalRow(
         subject or "not known",

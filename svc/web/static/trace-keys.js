@@ -37,7 +37,7 @@ export function build(place, tree) {
   head.ariaRowIndex = "1";
   /** @type {HTMLElement} */
   let axis = head;
-  for (const [text, name] of [["Name", ""], ["Took", "num"], ["Tokens", "num"], ["Cost", "num"], [tree ? "Said" : "", "axis"]]) {
+  for (const [text, name] of [["Name", ""], ["Duration", "num"], ["Tokens", "num"], ["Cost", "num"], [tree ? "Output" : "", "axis"]]) {
     const cell = document.createElement("span");
     cell.className = name;
     cell.setAttribute("role", "columnheader");

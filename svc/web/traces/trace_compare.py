@@ -168,7 +168,7 @@ async def _texts(
 def _diffs(here: dict[str, Any], there: dict[str, Any]) -> tuple[TextPair, ...]:
     return tuple(
         TextPair(label, word_diff(_text(here.get(side)), _text(there.get(side))))
-        for side, label in (("input", "asked"), ("output", "answered"))
+        for side, label in (("input", "Input"), ("output", "Output"))
     )
 
 

@@ -219,12 +219,11 @@ def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
     if not count:
         return none + suffix
     if failed == count:
-        tail = ", failed" if count == 1 else ", all of them failed"
+        tail = ", failed" if count == 1 else ", all failed"
     else:
-        tail = f", {words.count(failed)} of them failed" if failed else ", none of them failed"
+        tail = f" · {words.count(failed)} failed"
         if within > 0:
-            many = f"{words.count(within)}{' more' if failed else ''} hold{'s' if within == 1 else ''}"
-            tail += f", {'' if failed else 'but '}{many} failed spans"
+            tail += f" · {words.count(within)} with failed spans"
     return f"{words.counted(count, 'trace')} {range_text}{tail}"
 
 
