@@ -29,7 +29,7 @@ from tests.terminator import Terminator, terminated
 PATH = "/traces"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
 #: Pages that a walk opens, and how many where a release is proved.
-MOST_PAGES, MOST_AT_LENGTH = 250, 600
+MOST_PAGES, MOST_AT_LENGTH = 400, 600
 #: Pages that are reached by links alone; what modules fetch for them by themselves is in no link.
 LINKED = ("/cases/{ref}", "/findings/{id}", "/detectors/{name}", "/traces/{traceId}", "/vitals/{what}")
 #: Attributes that hold what somebody typed or sent, or a path as the service itself reads it back.
