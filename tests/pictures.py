@@ -1,12 +1,14 @@
 """Takes the pictures of the documentation from the demo, light and dark: `make pictures`.
 
-Owns `PICTURES` and what stands in `deploy/pages`: two PNG files a picture, and `words.json`, the headings,
-buttons and labels that each page had when it was taken. A release test reads the pages again and fails where
-those differ. Needs Debian's chromium, as the tests of the pages do.
+Owns `PICTURES`, `TOUR` and what stands in `deploy/pages`: two PNG files a picture, two WebP files of the
+tour, which moves, and `words.json`, the headings, buttons and labels that each page had when it was taken. A
+release test reads the pages again and fails where those differ. Needs Debian's chromium, as the tests of the
+pages do.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+from PIL import Image
 
 from tests.browser.conftest import BASE, PATIENCE_MS, signed_up
 from tests.chromium import chromium
@@ -44,6 +47,21 @@ PICTURES: Final[Mapping[str, Picture]] = {
     "overview": Picture("/overview", 900),
     "trace": Picture("/triage", 900, (_FAILING, "table.exemplars a.card-link")),
 }
+
+#: From what broke to the call that failed and what was said, then to the week: each step is a link that is
+#: followed, or an address, and what is there then.
+TOUR: Final = (
+    ("/triage", "main h2"),
+    (_FAILING, "main h2:has-text('lookup_order is failing')"),
+    ("table.exemplars a.card-link", "main h1:has-text('failed')"),
+    (".view-bar a:has-text('Conversation')", "main ol.talk"),
+    ("/overview", "main h1:has-text('traces')"),
+)
+TOUR_NAME: Final = "tour"
+TOUR_PX: Final = (1280, 800)
+#: As wide as a README shows it.
+TOUR_SHOWN_PX: Final = (960, 600)
+STEP_MS: Final = 2_500
 
 # What a page is made of, whatever its traffic: lines that hold a figure or a name of the demo's are its data.
 _READ_WORDS: Final = """() => [...new Set(
@@ -89,6 +107,28 @@ def shown(browser: Any, service: Service, state: Any, picture: Picture, theme: s
     context.close()
 
 
+def tour(browser: Any, service: Service, state: Any, theme: str) -> Iterator[Any]:
+    """The page at each step of the tour."""
+    start = Picture(TOUR[0][0], TOUR_PX[1])
+    with shown(browser, service, state, start, theme) as page:
+        for step, there in TOUR:
+            if step.startswith("/"):
+                page.goto(service.url + BASE + step)
+            else:
+                page.locator(step).first.click()
+            page.locator(there).first.wait_for()
+            page.wait_for_load_state("networkidle")
+            yield page
+
+
+def _moving(frames: list[bytes], path: Path) -> None:
+    """Write the frames as one picture that moves."""
+    images = [Image.open(io.BytesIO(frame)).convert("RGB").resize(TOUR_SHOWN_PX) for frame in frames]
+    images[0].save(
+        path, save_all=True, append_images=images[1:], duration=STEP_MS, loop=0, quality=80, method=6
+    )
+
+
 def words(page: Any) -> list[str]:
     """The headings, buttons and labels of a page that hold no figure."""
     found: list[str] = page.evaluate(_READ_WORDS)
@@ -102,7 +142,13 @@ def words_now(browser: Any) -> dict[str, list[str]]:
         for name, picture in PICTURES.items():
             with shown(browser, service, state, picture, THEMES[0]) as page:
                 said[name] = words(page)
+        said[TOUR_NAME] = _tour_words(browser, service, state)
         return said
+
+
+def _tour_words(browser: Any, service: Service, state: Any) -> list[str]:
+    pages = tour(browser, service, state, THEMES[0])
+    return sorted({word for page in pages for word in words(page)})
 
 
 def main() -> None:
@@ -115,6 +161,11 @@ def main() -> None:
                     page.screenshot(path=FOLDER / f"{name}-{theme}.png")
                     said[name] = words(page)
             print(f"{name}: taken", file=sys.stderr)
+        for theme in THEMES:
+            frames = [page.screenshot() for page in tour(browser, service, state, theme)]
+            _moving(frames, FOLDER / f"{TOUR_NAME}-{theme}.webp")
+        said[TOUR_NAME] = _tour_words(browser, service, state)
+        print(f"{TOUR_NAME}: taken", file=sys.stderr)
     WORDS.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
 
 
