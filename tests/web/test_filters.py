@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.refusals import Refused
+from svc.web.overview.explore_question import Explored
 from svc.web.shell.filters import FIELDS, Filters, Token, quoted, read_filters
 from svc.web.shell.ranges import PRESETS, TimeRange, bar_width
 
@@ -163,3 +164,41 @@ def test_marks_are_asked_for_all_at_once_and_left_out_each() -> None:
     unknown = read_filters("mark:loops")
     assert unknown.asked == {}
     assert unknown.wrong[0].startswith("mark is one of args_break_schema, ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("usr:u-17", "there is no filter “usr”, so it is searched for as text. The nearest one is user"),
+        (
+            "call_site:x",
+            "there is no filter “call_site”, so it is searched for as text. The nearest one is site",
+        ),
+        (
+            "zebra:1",
+            "there is no filter “zebra”, so it is searched for as text."
+            " For an attribute of your own, write attr.zebra:…",
+        ),
+    ],
+)
+def test_an_unknown_filter_is_searched_for_as_text_and_says_so(typed: str, said: str) -> None:
+    filters = read_filters(f"{typed} {typed} status:error")
+    assert filters.unknown == [said]
+    assert (filters.text, filters.wrong) == (f"{typed} {typed}", [])
+
+
+@pytest.mark.parametrize("typed", ["https://example.org", '"usr:u-17"', "refund", "attr.zebra:1", "at 12:30"])
+def test_what_is_no_filter_by_its_looks_is_a_text_without_a_word(typed: str) -> None:
+    assert read_filters(typed).unknown == []
+
+
+def test_explore_says_which_filters_narrow_no_count() -> None:
+    def unknown(dataset: str) -> list[str]:
+        asked = {"q": "modl:x zebra:1 attr.zebra:1 refund", "dataset": dataset}
+        return Explored.of(asked, NOW, "/base", []).unknown
+
+    modl, zebra = unknown("spans")
+    assert modl == (
+        "there is no filter “modl”, so counts and charts are not narrowed by it. The nearest one is model_id"
+    )
+    assert zebra.endswith("narrowed by it. For an attribute of your own, write attr.zebra:…")

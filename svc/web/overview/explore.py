@@ -123,7 +123,7 @@ async def _answer(visit: Visit, explored: Explored, question: Question, answers:
         # Payloads are looked into once for all of it.
         question, notes = await queries.chosen(question)
         answers.total = await queries.count(question)
-        answers.notes = [*notes, *answers.total.get("notes", ())]
+        answers.notes = [*explored.unknown, *notes, *answers.total.get("notes", ())]
         answers.buckets = (await queries.timeseries(question, explored.interval))["buckets"]
         answers.facets = (await queries.facets(question, explored.field, FACETS_SHOWN))["facets"]
         if explored.dataset.searched:

@@ -13,11 +13,13 @@ from urllib.parse import parse_qsl
 
 import attrs
 
+from svc.domain.attributes.conventions import PREFIX
 from svc.domain.queries.datasets import DATASETS, Dataset
 from svc.domain.queries.filter_line import as_token, read_line
 from svc.domain.queries.kept_question import KeptQuestion
 from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
 from svc.store.reads.questions.buckets import INTERVALS
+from svc.web.shell.filters import unknown_filter
 from svc.web.shell.ranges import TimeRange
 from svc.web.shell.render import query
 
@@ -25,6 +27,7 @@ from svc.web.shell.render import query
 _FAR_BACK: Final = timedelta(days=90)
 #: Longer filters are cut.
 BAR_CHARS: Final = 2_000
+_NOT_NARROWED: Final = "counts and charts are not narrowed by it"
 
 
 @attrs.frozen
@@ -67,6 +70,18 @@ class Explored:
             next((MEASURES[name] for name in dataset.measures if name == asked.get("measure")), COUNT),
             asked["by"] if asked.get("by") in times_of(dataset) else times_of(dataset)[0],
         )
+
+    @property
+    def unknown(self) -> list[str]:
+        """Sentences on what looks like a filter and narrows the newest rows alone."""
+        names = dict.fromkeys(token.name for token in read_line(self.bar) if token.name)
+        fields = [field.name for field in self.dataset.fields]
+        attributes = self.dataset.field(f"{PREFIX}any") is not None
+        return [
+            unknown_filter(name, fields, _NOT_NARROWED, attributes=attributes)
+            for name in names
+            if self.dataset.field(name) is None
+        ]
 
     @property
     def bounds(self) -> tuple[datetime, datetime]:

@@ -7,9 +7,10 @@ holds spaces, with a minus before it when it is excluded; what is none is the te
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from typing import Any, Final, cast, get_args
 
 import attrs
@@ -32,6 +33,7 @@ MOST_EXCLUDED: Final = 10
 _SEVERAL: Final = frozenset(
     {"without", "attributes", "marks", "without_marks", "feedback", "without_feedback"}
 )
+_NAME_CHARS: Final = 40
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -220,12 +222,16 @@ class Token:
 
 @attrs.frozen
 class Filters:
-    """What the bar says: chips, the text searched for, and what of it could not be read."""
+    """What the bar says: chips, the text searched for, and what of it could not be read.
+
+    `unknown` are sentences on what looks like a filter and is searched for as a text.
+    """
 
     tokens: Sequence[Token]
     text: str
     asked: Mapping[str, Any]
     wrong: Sequence[str]
+    unknown: Sequence[str] = attrs.field(factory=list)
 
     def __str__(self) -> str:
         """As it is typed."""
@@ -266,6 +272,15 @@ class Filters:
         return TraceFilter(low=low, high=high, q=self.text or None, **self.asked)
 
 
+def unknown_filter(name: str, names: Collection[str], outcome: str, *, attributes: bool = True) -> str:
+    """That a name is none of these filters, what comes of it, and what may be meant."""
+    nearest = next(iter(get_close_matches(name, names, n=1)), None)
+    remedy = f". For an attribute of your own, write {PREFIX}{name[:_NAME_CHARS]}:…" if attributes else ""
+    if nearest is not None:
+        remedy = f". The nearest one is {nearest}"
+    return f"there is no filter “{name[:_NAME_CHARS]}”, so {outcome}{remedy}"
+
+
 def quoted(value: str) -> str:
     """A value as it is typed: in quotation marks where it needs them."""
     if value and not re.search(r'[\s"\\]', value) and not _is_token(value):
@@ -284,12 +299,15 @@ def read_filters(typed: str) -> Filters:
     words: list[str] = []
     criteria: dict[str, Any] = {}
     wrong: list[str] = []
+    unknown: list[str] = []
     for minus, name, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
         value = re.sub(r"\\(.)", r"\1", raw[1:-1]) if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
         field = field_of(name)
         if field is None:
             # Such as https://… or a word with a colon: text.
             words.append(f"{minus}{name}:{value}" if name else value)
+            if name and not value.startswith("//"):
+                unknown.append(unknown_filter(name, FIELDS, "it is searched for as text"))
             continue
         try:
             criterion = _criterion(field, value, excluded=bool(minus))
@@ -320,7 +338,7 @@ def read_filters(typed: str) -> Filters:
     if len(criteria.get("attributes", ())) > MOST_EXCLUDED:
         wrong.append(f"at most {MOST_EXCLUDED} attributes are asked for; the others were left out")
         criteria["attributes"] = criteria["attributes"][:MOST_EXCLUDED]
-    return Filters(tokens, text, _of_one_span(criteria, wrong), wrong)
+    return Filters(tokens, text, _of_one_span(criteria, wrong), wrong, list(dict.fromkeys(unknown)))
 
 
 def _of_one_span(criteria: dict[str, Any], wrong: list[str]) -> dict[str, Any]:
