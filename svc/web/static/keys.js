@@ -79,9 +79,12 @@ export function listen(page) {
   });
 }
 
-/** Whether a key pressed here is text. @param {EventTarget | null} target */
+/**
+ * Whether a key pressed here is text. The field of a form that was just closed has the focus until the next frame.
+ * @param {EventTarget | null} target
+ */
 function isTyping(target) {
-  return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
+  return target instanceof HTMLElement && target.checkVisibility() && (target.isContentEditable || target.matches("input, textarea, select"));
 }
 
 /**
