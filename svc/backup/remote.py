@@ -35,9 +35,6 @@ from svc.backup.folder import (
     read_manifest,
 )
 from svc.backup.wal_folder import (
-    TOP as WAL,
-)
-from svc.backup.wal_folder import (
     WalLine,
     WalListing,
     WalSpan,
@@ -162,8 +159,8 @@ async def _push_wal(
 async def wal_in(store: ObjectStore) -> WalListing:
     """The WAL that is there. Raises `BackupDamaged`, `BackupStoreFailed`."""
     sizes = await store.sizes()
-    lines = {key.split("/")[1] for key in sizes if key.startswith(f"{WAL}/") and is_place(key)}
-    reaches = {line: await store.get(reach_key(line), _REACH_BYTES) for line in sorted(lines)}
+    lines = listing_from(store.label, sizes, {}).files
+    reaches = {line: await store.get(reach_key(line), _REACH_BYTES) for line in lines}
     return listing_from(
         store.label, sizes, {line: text for line, text in reaches.items() if text is not None}
     )

@@ -86,18 +86,9 @@ class WalLine:
 
     def files(self) -> dict[str, StoredFile]:
         """The segments that are there, by their names."""
-        files = {}
         with os.scandir(self.root) as entries:
-            for entry in entries:
-                name = _FILE.fullmatch(entry.name)
-                if name is not None:
-                    files[name[1]] = StoredFile(
-                        path=f"{TOP}/{self.name}/{entry.name}",
-                        bytes=entry.stat().st_size,
-                        sha256=name[2],
-                        raw_bytes=SEGMENT_BYTES,
-                    )
-        return files
+            sizes = {f"{TOP}/{self.name}/{entry.name}": entry.stat().st_size for entry in entries}
+        return _files(sizes).get(self.name, {})
 
     def add(self, segment: Path) -> StoredFile:
         """Copy a segment. Raises `BackupRefused` when the disk is nearly full."""
@@ -113,6 +104,8 @@ class WalLine:
 
     def reaches(self, reach: WalReach) -> None:
         """From now on it reaches that far."""
+        # A backup that no segment follows yet has a reach as well.
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         sync_folder(self.root)
         write_file(self.root / _REACH, msgspec.json.encode(reach).decode(), 0o600)
 
@@ -199,6 +192,11 @@ def listing_of(folder: BackupFolder) -> WalListing:
 
 def listing_from(label: str, sizes: Mapping[str, int], reaches: Mapping[str, bytes]) -> WalListing:
     """What there is elsewhere: the size of each file, and the reach of each line. Raises `BackupDamaged`."""
+    return WalListing(label, _files(sizes), {line: _reach(text, label) for line, text in reaches.items()})
+
+
+def _files(sizes: Mapping[str, int]) -> dict[str, dict[str, StoredFile]]:
+    """The segments among files with these places and sizes, by their lines and names."""
     files: dict[str, dict[str, StoredFile]] = {}
     for key, size in sizes.items():
         top, _, below = key.partition("/")
@@ -207,7 +205,7 @@ def listing_from(label: str, sizes: Mapping[str, int], reaches: Mapping[str, byt
         if top == TOP and match is not None:
             file = StoredFile(path=key, bytes=size, sha256=match[2], raw_bytes=SEGMENT_BYTES)
             files.setdefault(line, {})[match[1]] = file
-    return WalListing(label, files, {line: _reach(text, label) for line, text in reaches.items()})
+    return files
 
 
 def reach_key(line: str) -> str:

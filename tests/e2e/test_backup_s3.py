@@ -74,7 +74,7 @@ def send(service: Service, name: str, count: int) -> None:
     assert service.send(body).status_code == 200
 
 
-def refusal(service: Service, *arguments: str) -> str:
+def refusal(service: Service, *arguments: str, status: int = 1) -> str:
     """What a command says that fails."""
     done = subprocess.run(
         [TRACE_SVC, *arguments],
@@ -84,7 +84,7 @@ def refusal(service: Service, *arguments: str) -> str:
         timeout=90,
         check=False,
     )
-    assert done.returncode == 1, done.stdout
+    assert done.returncode == status, done.stdout
     assert SECRET not in done.stdout + done.stderr
     return done.stderr
 

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.test_backup_s3 import backup_health, send
-from tests.service import TRACE_SVC, Service, running, stop_postgres, until
+from tests.e2e.test_backup_s3 import backup_health, refusal, send
+from tests.service import Service, running, stop_postgres, until
 
 pytestmark = pytest.mark.release
-
-
-def refusal(service: Service, *arguments: str) -> str:
-    """What a command says that fails."""
-    done = subprocess.run(
-        [TRACE_SVC, *arguments],
-        env=dict(service.env),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert done.returncode != 0, done.stdout
-    return done.stderr
 
 
 def copied_after(service: Service, moment: datetime) -> bool:
@@ -63,7 +48,7 @@ def test_the_minute_before_the_mistake_comes_back_and_so_does_the_last_one(open_
         stop_postgres(data)
         query_key = service.query_key
     assert "has no time zone; for UTC, write 2026-11-01T12:30:00Z" in refusal(
-        service, "restore", str(backups), "--until", "2026-11-01T12:30:00"
+        service, "restore", str(backups), "--until", "2026-11-01T12:30:00", status=2
     )
     assert "2020-01-01T00:00:00Z cannot be restored; `restore --until` can bring back" in refusal(
         service, "restore", str(backups), "--until", "2020-01-01T00:00:00Z"
