@@ -8,9 +8,10 @@ disk of the database. Then the next physical backup begins anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -19,13 +20,17 @@ from protocol.backup import BackupRefused, CopiedWal
 from svc.backup.folder import BackupFolder
 from svc.backup.wal_folder import WalLine, WalReach, line_name
 from svc.domain.quantities import size
-from svc.store.backup.wal import EndedSegment, WalHold, WalPlace
+from svc.store.backup.wal import WalHold, WalPlace
 from svc.store.postgres.embedded.physical import branch_of
 from svc.store.postgres.embedded.server import EmbeddedServer
 from svc.store.postgres.embedded.wal_feed import end_of, is_segment
 
+T = TypeVar("T")
+
 #: So much may wait to be copied; a checkpoint keeps up to a quarter of it anyway.
 WAITING_BYTES: Final = 4 * 1024**3
+#: For what a round copies at most, on a slow disk; a folder that takes longer hangs.
+COPY_TIMEOUT_S: Final = 900.0
 
 
 @attrs.define(eq=False)
@@ -38,11 +43,15 @@ class WalCopier:
     waiting_bytes: int = WAITING_BYTES
     #: Whoever writes after this transaction has something that is not copied.
     _xid: int = attrs.field(default=-1, init=False)
+    #: How far the last round got.
+    _reach: WalReach | None = attrs.field(default=None, init=False)
+    #: A folder that hangs keeps one thread, not one each round.
+    _copying: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1), init=False)
 
     async def round(self) -> CopiedWal:
         """Copy what was written since the last one.
 
-        Raises `BackupRefused`, `BackupDamaged`, `Outage`, `OSError`; the rest waits with the server.
+        Raises `BackupRefused`, `Outage`, `OSError`; the rest waits with the server.
         """
         position = await self.hold.place()
         line = WalLine(self.folder, line_name(position.system_id, branch_of(self.server.cluster)))
@@ -58,19 +67,30 @@ class WalCopier:
             raise
 
     async def _round(self, position: WalPlace, line: WalLine) -> CopiedWal:
-        reach = await trio.to_thread.run_sync(line.reach)
+        reach = self._reach
         if reach is not None and position.oldest_xid == position.next_xid == self._xid + 1:
             reach = WalReach(segment=reach.segment, ended_at=reach.ended_at, moment=position.moment)
-            await trio.to_thread.run_sync(_note, line, reach)
+            await self._written(partial(_note, line, reach))
+            self._reach = reach
             return CopiedWal(segments=0, bytes=0, moment=reach.moment)
         segment = await self.hold.end_segment()
         wal = self.server.cluster.pgdata / "pg_wal"
-        count, copied_bytes = await trio.to_thread.run_sync(
-            partial(_copy, line, wal, position.first_segment, segment), abandon_on_cancel=True
-        )
+        reach = WalReach(segment=segment.name, ended_at=segment.moment, moment=segment.moment)
+        copy = partial(_copy, line, wal, position.first_segment, reach)
+        count, copied_bytes = await self._written(copy)
         await self.hold.move_on(end_of(segment.name))
-        self._xid = segment.xid
+        self._xid, self._reach = segment.xid, reach
         return CopiedWal(segments=count, bytes=copied_bytes, moment=segment.moment)
+
+    async def _written(self, write: Callable[[], T]) -> T:
+        """What writing into the folder came to. Raises `BackupRefused` when it does not end."""
+        try:
+            with trio.fail_after(COPY_TIMEOUT_S):
+                return await trio.to_thread.run_sync(write, abandon_on_cancel=True, limiter=self._copying)
+        except trio.TooSlowError:
+            raise BackupRefused(
+                f"{self.folder.root} did not take the WAL within {COPY_TIMEOUT_S / 60:.0f} minutes"
+            ) from None
 
 
 def _note(line: WalLine, reach: WalReach) -> None:
@@ -78,14 +98,14 @@ def _note(line: WalLine, reach: WalReach) -> None:
         line.reaches(reach)
 
 
-def _copy(line: WalLine, wal: Path, first: str, ended: EndedSegment) -> tuple[int, int]:
-    """Copy every segment up to the one that was ended. Returns how many, and their bytes there."""
+def _copy(line: WalLine, wal: Path, first: str, reach: WalReach) -> tuple[int, int]:
+    """Copy every segment up to the last of the reach. Returns how many, and their bytes there."""
     with line.held():
         copied = line.files()
         count = copied_bytes = 0
         for path in sorted(wal.iterdir()):
-            if is_segment(path.name) and first <= path.name <= ended.name and path.name not in copied:
+            if is_segment(path.name) and first <= path.name <= reach.segment and path.name not in copied:
                 copied_bytes += line.add(path).bytes
                 count += 1
-        line.reaches(WalReach(segment=ended.name, ended_at=ended.moment, moment=ended.moment))
+        line.reaches(reach)
         return count, copied_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from protocol.backup import BackupDamaged, BackupRefused, Manifest
 from svc.application.open_store import Store, open_store
 from svc.application.safekeeping import free_wal
+from svc.backup import wal_copying
 from svc.backup.folder import read_manifest
 from svc.backup.physical import replay_of, restore_physical
 from svc.backup.wal_copying import WalCopier
@@ -211,3 +213,25 @@ def test_the_moments_that_can_be_brought_back_are_said_without_overlap(tmp_path:
         "`restore --until` can bring back any moment from 2026-11-01T03:10:00Z to 2026-11-01T08:10:00Z,"
         " and from 2026-11-01T10:10:00Z to 2026-11-01T12:10:00Z"
     )
+
+
+async def test_a_folder_that_hangs_ends_a_round_and_keeps_one_thread(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(wal_copying, "COPY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(wal_copying, "_copy", lambda *_: over.wait(60))
+    async with open_store(install.settings) as store:
+        await ProjectStore(store.database).make_default()
+        copy = copier(install, store)
+        try:
+            for _ in range(2):
+                with pytest.raises(BackupRefused, match="did not take the WAL within"):
+                    await copy.round()
+            assert await slots(store) == 1
+            narrow = copier(install, store, waiting_bytes=0)
+            with pytest.raises(BackupRefused, match="the database no longer keeps it"):
+                await narrow.round()
+            assert await slots(store) == 0
+        finally:
+            over.set()
