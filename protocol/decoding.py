@@ -20,6 +20,9 @@ from protocol.database_address import Address
 from protocol.framing import framed
 from protocol.storage import Batch, Outage, StoreRefused, WriteFailed, Written
 
+#: What the memory of seen texts takes that all decoders share: eight bytes for each of half a million.
+SEEN_BYTES: Final = 4 * 1024 * 1024
+
 
 class Prices(msgspec.Struct, frozen=True, tag=True):
     """The operator's price file, read without fault before; in force from the next order on."""

@@ -36,6 +36,7 @@ from svc.domain.pricing.prices import PriceBook
 from svc.front.server.connection import contain_connections
 from svc.front.server.hypercorn import HttpConfig
 from svc.front.server.listening import bound
+from svc.ingest.launching import DecoderLauncher
 from svc.ingest.prices import BadPrices, price_book
 from svc.runtime.child import own_command
 from svc.runtime.files import quiet_capacity_errors, raise_file_limit
@@ -70,6 +71,7 @@ class Ready:
 
 async def serve(
     settings: Settings,
+    launcher: DecoderLauncher,
     *,
     stop: trio.Event | None = None,
     successor: Successor | None = None,
@@ -89,7 +91,7 @@ async def serve(
         service_nursery.start_soon(_signals, stop, opening, successor)
         with trio.CancelScope() as starting:
             service_nursery.start_soon(_give_up, starting, stop, opening)
-            await _live(settings, stop, opening, task_status, successor)
+            await _live(settings, launcher, stop, opening, task_status, successor)
         if starting.cancelled_caught:
             task_status.started(None)
         service_nursery.cancel_scope.cancel()
@@ -115,6 +117,7 @@ async def _give_up(starting: trio.CancelScope, stop: trio.Event, opening: trio.E
 
 async def _live(
     settings: Settings,
+    launcher: DecoderLauncher,
     stop: trio.Event,
     opening: trio.Event,
     task_status: trio.TaskStatus[Ready | None],
@@ -124,7 +127,7 @@ async def _live(
     raise_file_limit()
     quiet_capacity_errors()
     with _open_front(settings, tls) as front:
-        await _run(settings, stop, opening, task_status, prices, front, successor)
+        await _run(settings, launcher, stop, opening, task_status, prices, front, successor)
 
 
 @attrs.frozen
@@ -166,6 +169,7 @@ def _open_front(settings: Settings, tls: Tls | None) -> Iterator[_Front]:
 
 async def _run(
     settings: Settings,
+    launcher: DecoderLauncher,
     stop: trio.Event,
     opening: trio.Event,
     task_status: trio.TaskStatus[Ready | None],
@@ -190,7 +194,7 @@ async def _run(
             trio.open_nursery() as loop_nursery,
         ):
             tls = None if front.tls is None else front.tls[1]
-            service = Service(settings, store, pools, prices, buried_before=buried, tls=tls)
+            service = Service(settings, store, pools, prices, launcher, buried_before=buried, tls=tls)
             if settings.prices_file is not None or tls is not None:
                 loop_nursery.start_soon(_read_anew, service)
             for build, vitals in service.loops():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from svc.application.brokers import kafka
 from svc.config.table import Settings
 from svc.store.postgres.pools import PoolSizes, pool_sizes
 
@@ -14,6 +13,9 @@ log = logging.getLogger(__name__)
 def drainers(settings: Settings) -> int:
     """How many drainers the mode has. More than there are partitions would only hold connections."""
     if settings.spool_mode == "kafka":
+        # A service without brokers need not load what speaks to them.
+        from svc.application.brokers import kafka
+
         return min(settings.kafka_consumers, kafka(settings).partitions)
     # One more than there are decoder processes keeps each at work while a group is written.
     return max(settings.drainers, settings.decoders + 1)

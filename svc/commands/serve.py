@@ -54,11 +54,9 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; on SIGUSR2 begin anew under the same process id."""
-    # What follows takes a second to import, and help need not wait for it.
-    from svc.runtime.handover import Successor
-    from svc.serve import Ready, check, serve
-
     if arguments.check:
+        from svc.serve import check
+
         check(settings)
         print("the settings are valid")
         return
@@ -70,9 +68,17 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     reads_anew = settings.prices_file is not None or settings.does_tls
     for number in (signal.SIGUSR2, *([signal.SIGHUP] if reads_anew else [])):
         signal.signal(number, signal.SIG_IGN)
-    successor = Successor()
-    async with trio.open_nursery() as nursery:
-        ready: Ready | None = await nursery.start(partial(serve, settings, successor=successor))
+    # What is imported here takes time, and help need not wait for it.
+    from svc.application.ingest_sizes import sizes_for
+    from svc.ingest.launching import DecoderLauncher
+    from svc.runtime.handover import Successor
+
+    successor, launcher = Successor(), DecoderLauncher()
+    # The decoders load their code while this process loads its own.
+    async with launcher.ahead(sizes_for(settings).decoders), trio.open_nursery() as nursery:
+        from svc.serve import Ready, serve
+
+        ready: Ready | None = await nursery.start(partial(serve, settings, launcher, successor=successor))
         if ready is None:
             return
         print(f"trace-svc is ready at {ready.http_url}", flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -126,9 +127,11 @@ class App:
         if self.api.means.client_documents is not None:
             for method, path, answer_oauth in OAuthDoor(self.keys, self.api.means).routes:
                 app.add_url_rule(path, f"oauth {method} {path}", answer_oauth, methods=[method])
-        described = document(self.api.routes, self.api.means.surroundings.base_path)
+        describe = partial(document, self.api.routes, self.api.means.surroundings.base_path)
 
         async def openapi() -> Response:
+            # Made when it is first asked for, which nobody may do; it would hold the loop.
+            described = await trio.to_thread.run_sync(describe)
             return Response(described, content_type="application/json")
 
         app.add_url_rule("/openapi.json", "openapi", openapi, methods=["GET"])

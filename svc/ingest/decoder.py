@@ -1,9 +1,8 @@
 """A decoder process: reads batches from standard input, decodes and stores them, answers on standard output.
 
-Two ends of one pipe: `decoder_process` is what the service holds (the `Launch` port of `actors.decoders`),
-`main` is what runs in the child, as `python -m svc.ingest.decoder`. The child has a pool of database
-connections and a memory of its own; what it remembers only saves work. It never listens, never outlives its
-parent (standard input ends), and leaves signals to it.
+`main` is what runs in the child; the service's end of the pipe is `svc.ingest.launching`. The child has a
+pool of database connections and a memory of its own; what it remembers only saves work. It never listens,
+never outlives its parent (standard input ends), and leaves signals to it.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from mmap import mmap
 from pathlib import Path
@@ -24,8 +21,8 @@ import trio
 
 from actors.exporters import ExporterWriter
 from actors.supervision import Vitals, keep
-from protocol.database_address import Address
 from protocol.decoding import (
+    SEEN_BYTES,
     Begin,
     Begun,
     FromDecoder,
@@ -40,7 +37,7 @@ from protocol.framing import Frames
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
 from svc.domain.exporters.counters import Observations
 from svc.domain.intake.batches import decoder
-from svc.domain.intake.packing import SEEN_BYTES, Seen
+from svc.domain.intake.packing import Seen
 from svc.domain.pricing.prices import PriceBook
 from svc.domain.pricing.rates import OwnPrices
 from svc.ingest.attributes import opened_exchange
@@ -49,7 +46,7 @@ from svc.ingest.prices import parse_prices
 from svc.ingest.project_prices import ProjectPriceExchange
 from svc.ingest.writer import Ingest
 from svc.runtime.asyncio_loop import asyncio_loop
-from svc.runtime.child import END_TIMEOUT_S, child, parent_pipe, run_for_parent
+from svc.runtime.child import END_TIMEOUT_S, parent_pipe, run_for_parent
 from svc.runtime.clock import now
 from svc.runtime.garbage import collect_seldom
 from svc.runtime.logging import set_up
@@ -69,58 +66,6 @@ NICENESS: Final = 5
 STATEMENT_TIMEOUT_S: Final = WORK_TIMEOUT_S + 2.0
 
 _RECEIVE_BYTES: Final = 1 << 20
-
-
-def decoder_process(
-    address: Address,
-    log_level: str,
-    log_format: str,
-    prices: PriceBook,
-    *,
-    pool_size: int,
-    trace_days: int,
-) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
-    """How to launch a decoder that writes to this database and begins with the prices in force then.
-
-    It has `pool_size` connections; `trace_days` is the install's term of retention.
-
-    All that are launched share one memory of seen texts, which lasts as long as this process.
-    """
-    seen_fd = _shared_memory(SEEN_BYTES)
-
-    @asynccontextmanager
-    async def launched() -> AsyncIterator[trio.abc.Stream]:
-        async with child("svc.ingest.decoder", pass_fds=(seen_fd,)) as stream:
-            begin = Begin(
-                address=address,
-                log_level=log_level,
-                log_format=log_format,
-                seen_fd=seen_fd,
-                pool_size=pool_size,
-                trace_days=trace_days,
-                prices=own_prices(prices),
-            )
-            with trio.fail_after(END_TIMEOUT_S):
-                await stream.send_all(b"".join(frame(begin)))
-            yield stream
-
-    return launched
-
-
-def own_prices(prices: PriceBook) -> Prices | None:
-    """The operator's prices as a decoder hears them."""
-    return None if prices.own is None else Prices(prices.own.path, prices.own.text)
-
-
-def _shared_memory(size_bytes: int) -> int:
-    """A file without a name that other processes can map, all zero."""
-    if sys.platform == "linux":
-        fd = os.memfd_create("seen-texts")
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    os.truncate(fd, size_bytes)
-    return fd
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """Processes of our own code: how they are started, spoken to and ended.
 
 `program` says how one is started; nobody starts one otherwise. `child` is the parent's end of the pipe to
-one, `parent_pipe`, `run_for_parent`, `end_within` and `end_with_parent` are the child's. Such a child never
-outlives its parent: its standard input ends. Called by whoever launches a process (`svc.ingest.decoder`,
+one (`begin_child` and `child_stream` for one that begins before it is spoken to), `parent_pipe`,
+`run_for_parent`, `end_within` and `end_with_parent` are the child's. Such a child never outlives its parent:
+its standard input ends. Called by whoever launches a process (`svc.ingest.launching`,
 `svc.detecting.process`, `svc.wiring`).
 """
 
@@ -88,8 +89,16 @@ async def child(
 ) -> AsyncIterator[trio.abc.Stream]:
     """Run a module of ours in a process of its own; what it reads and writes is the stream.
 
-    `env` comes on top of our own environment. Leaving closes the pipe, waits a moment, and then makes sure.
+    `env` comes on top of our own environment. Leaving is leaving `child_stream`.
     """
+    async with child_stream(await begin_child(module, *arguments, pass_fds=pass_fds, env=env)) as stream:
+        yield stream
+
+
+async def begin_child(
+    module: str, *arguments: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
+) -> trio.Process:
+    """Start what `child` runs. The caller ends it, or enters its `child_stream`."""
     started = program(module, *arguments)
     process = await trio.lowlevel.open_process(
         started.words,
@@ -104,6 +113,13 @@ async def child(
     # A system that grants less is slower, not wrong.
     with suppress(OSError):
         fcntl.fcntl(process.stdin.fileno(), _F_SETPIPE_SZ, PIPE_BYTES)
+    return process
+
+
+@asynccontextmanager
+async def child_stream(process: trio.Process) -> AsyncIterator[trio.abc.Stream]:
+    """Speak with a child. Leaving closes the pipe, waits a moment, and then makes sure."""
+    assert process.stdio is not None
     try:
         yield process.stdio
     finally:

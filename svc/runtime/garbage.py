@@ -20,7 +20,6 @@ _MIDDLE_PER_OLD: Final = 10
 
 def collect_seldom() -> None:
     """Leave alone for ever what was loaded until now, and look at the rest less often."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)
 

@@ -59,7 +59,7 @@ from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.door import Door
 from svc.front.server.sub_path import SubPath
 from svc.ingest.attributes import AttributeExchange
-from svc.ingest.decoder import decoder_process
+from svc.ingest.launching import DecoderLauncher
 from svc.ingest.masking import MaskingExchange
 from svc.ingest.project_prices import ProjectPriceExchange
 from svc.ingest.writer import Ingest
@@ -104,6 +104,7 @@ class Service:
         store: Store,
         pools: Pools,
         prices: PriceBook,
+        launcher: DecoderLauncher,
         *,
         buried_before: int,
         tls: Tls | None = None,
@@ -113,7 +114,7 @@ class Service:
         self.board = Board()
         self.tally, self.roller_tally, self.sweep_tally = Tally(), RollerTally(), SweepTally()
         self.detection, self.alerts = Detecting(self.board), AlertTally()
-        self.launcher = launcher_state(settings)
+        self.launcher, self.decoder_launcher = launcher_state(settings), launcher
         #: The port of the front, once it is bound.
         self.port = settings.http_bind[1]
         dead_letters = DeadLetterStore(pools.ingest)
@@ -339,7 +340,7 @@ class Service:
         return loops
 
     def _decoding(self) -> list[Loop]:
-        launch = decoder_process(
+        launch = self.decoder_launcher.process(
             self.store.database.address,
             self.settings.log_level,
             self.settings.log_format,

@@ -35,6 +35,7 @@ import msgspec
 import zstandard
 from xxhash import xxh3_64_intdigest
 
+from protocol.decoding import SEEN_BYTES
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import WireSpan, envelope, open_envelope
 from svc.domain.spans.conversation_history import HISTORY_KEY, said_by_others, stand_in
@@ -66,9 +67,6 @@ _NAMED_TEXT_BYTES: Final = 2048
 _NAMED_BYTES: Final = 4 * 1024 * 1024
 
 _NO_LENGTHS: Final[list[int]] = []
-
-#: What a memory of seen texts takes: eight bytes for each of half a million.
-SEEN_BYTES: Final = 4 * 1024 * 1024
 
 #: So many known messages in one list are a history; what follows in its span is stored at first sight.
 _HISTORY: Final = 2
