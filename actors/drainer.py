@@ -36,10 +36,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: One transaction takes up to this much: enough to share its fixed costs; more makes acknowledged spans
-#: wait longer to be queryable and gains little.
-GROUP_SPANS: Final = 1500
-GROUP_BYTES: Final = 16 * 1024 * 1024
+
+@attrs.frozen
+class GroupSize:
+    """What one transaction takes at most."""
+
+    spans: int
+    bytes: int
+
+
+#: Enough to share the fixed costs of a transaction; more makes acknowledged spans wait longer to be queryable
+#: and gains little.
+GROUP: Final = GroupSize(1500, 16 * 1024 * 1024)
+#: Where memory is short: a decoder holds some ten times the bytes of a group while it works on it.
+SMALL_GROUP: Final = GroupSize(400, 4 * 1024 * 1024)
 
 OUTAGE_PAUSE_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -67,9 +77,10 @@ class Drainer:
         tally: Tally,
         vitals: Vitals,
         on_stored: Callable[[Batch], None],
+        group: GroupSize = GROUP,
     ) -> None:
         self._spool, self._split, self._sink = spool, split, sink
-        self._graveyard = graveyard
+        self._graveyard, self._group = graveyard, group
         self._tally, self._vitals, self._on_stored = tally, vitals, on_stored
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -77,7 +88,7 @@ class Drainer:
         task_status.started()
         while True:
             try:
-                lease = await self._spool.lease(GROUP_SPANS, GROUP_BYTES)
+                lease = await self._spool.lease(self._group.spans, self._group.bytes)
             except SpoolEmpty:
                 return
             except Outage as outage:

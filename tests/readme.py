@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from svc.config.profile import SMALL
 from svc.config.text import settings_markdown
 from svc.domain.detect.detectors.table import detectors_table
 from svc.domain.dialects import general
@@ -92,6 +93,15 @@ def sizes_table() -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def small_table() -> str:
+    """What the small profile changes."""
+    rows = [["Setting", "with little memory", "Reason"], ["---"] * 3]
+    for default in SMALL:
+        value = size(int(default.value)) if default.name.endswith("_BYTES") else default.value
+        rows.append([f"`{default.name}`", value, default.reason])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def renewed(text: str, mark: str, table: str) -> str:
     """The text with the table between the two marks of this name."""
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
@@ -107,6 +117,7 @@ def tables() -> dict[str, str]:
         "detectors": detectors_table(),
         "alert-rules": alert_rules_table(),
         "sizes": sizes_table(),
+        "small": small_table(),
         "marks": marks_table(),
     }
 

@@ -23,7 +23,12 @@ def drainers(settings: Settings) -> int:
 
 def sizes_for(settings: Settings) -> PoolSizes:
     """How many connections each kind of work gets."""
-    return pool_sizes(decoders=settings.decoders, drainers=drainers(settings), embedded=settings.embedded)
+    return pool_sizes(
+        decoders=settings.decoders,
+        drainers=drainers(settings),
+        embedded=settings.embedded,
+        small=settings.small,
+    )
 
 
 def warn_of_fewer_decoders(settings: Settings) -> None:

@@ -15,7 +15,9 @@ import attrs
 import trio
 
 from protocol.database_address import Address, parse_url
+from protocol.memory import usable_memory_bytes
 from protocol.storage import Outage
+from svc.config.profile import SMALL_BYTES
 from svc.config.table import Settings
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import AWAY, Database
@@ -58,7 +60,10 @@ async def _database(settings: Settings, *, as_it_is: bool) -> AsyncIterator[Stor
             yield Store(database, None)
         return
     async with open_embedded(
-        settings.data_dir, budget_bytes=settings.disk_budget_bytes, as_it_is=as_it_is
+        settings.data_dir,
+        memory_bytes=min(SMALL_BYTES, usable_memory_bytes()) if settings.small else None,
+        budget_bytes=settings.disk_budget_bytes,
+        as_it_is=as_it_is,
     ) as embedded:
         served = embedded.served
         address = Address(str(served.socket_dir), served.port, served.user, served.password, served.database)

@@ -20,6 +20,7 @@ import attrs
 import environ
 
 from protocol.operator import OperatorError
+from svc.config.profile import PROFILE, with_profile
 from svc.config.types import (
     BASE_PATH,
     BIND,
@@ -154,6 +155,13 @@ class Settings:
         default_data_dir(),
         "Folder for the embedded database and everything else the service keeps.",
         shown="~/.local/share/trace-svc, for root /var/lib/trace-svc",
+    )
+    profile: str = setting(
+        PROFILE,
+        one_of("auto", "small", "standard"),
+        "auto",
+        "How much memory the service plans with. `small` is for 512 MB: fewer processes and connections, and "
+        "less that may wait or be sent at once. `auto` is `small` where there is at most 1 GiB.",
     )
     log_level: str = setting(
         "SVC_LOG_LEVEL", one_of("debug", "info", "warning", "error"), "info", "Lowest level to log."
@@ -862,6 +870,11 @@ class Settings:
         return self.site_domain is None and (host == "localhost" or host.startswith("127.") or host == "::1")
 
     @property
+    def small(self) -> bool:
+        """Whether the service plans with 512 MB of memory."""
+        return self.profile == "small"
+
+    @property
     def does_tls(self) -> bool:
         """Whether TLS ends in this process: it has a public name, and nobody in front does it."""
         return self.site_domain is not None and self.tls_mode != "upstream"
@@ -899,5 +912,5 @@ def setting_rows() -> tuple[Row, ...]:
 def read_settings(env: Mapping[str, str]) -> Settings:
     """The settings from an environment. Raises `BadSetting` for the first value that cannot be read."""
     # environ-config joins an empty prefix and a given name to the bare name.
-    settings: Settings = environ.to_config(Settings, environ=dict(env))
+    settings: Settings = environ.to_config(Settings, environ=with_profile(env))
     return settings

@@ -15,7 +15,7 @@ from actors.alerts import AlertTally
 from actors.compiled import CompiledModules, awaited
 from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.detecting import Detecting
-from actors.drainer import Drainer, Tally
+from actors.drainer import GROUP, SMALL_GROUP, Drainer, Tally
 from actors.exporters import ExporterWriter
 from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, Keys, RevocationListener, Verdicts, Verify
@@ -392,6 +392,7 @@ class Service:
             tally=self.tally,
             vitals=vitals,
             on_stored=self._stored,
+            group=SMALL_GROUP if self.settings.small else GROUP,
         )
 
     def _stored(self, batch: Batch) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from actors.drainer import GROUP_BYTES, GROUP_SPANS, Drainer, Tally
+from actors.drainer import GROUP, Drainer, Tally
 from actors.spool.memory import MAX_TRIES, MemorySpool
 from actors.supervision import CrashLoop, Vitals, keep
 from protocol.storage import Batch, Letter, Outage, SinkLost, StoreRefused, WriteFailed, Written
@@ -131,11 +131,11 @@ async def test_waiting_batches_are_stored_in_one_write_and_their_bytes_freed(lan
 
 
 async def test_a_group_keeps_to_its_measured_size(lane: Lane) -> None:
-    line = " ".join(f"good{number}" for number in range(GROUP_SPANS // 2))
+    line = " ".join(f"good{number}" for number in range(GROUP.spans // 2))
     lane.offer(line, line, "good")
     await lane.drain()
-    assert [len(write.split()) for write in lane.sink.writes] == [GROUP_SPANS, 1]
-    heavy = "good " + " " * (GROUP_BYTES // 2)
+    assert [len(write.split()) for write in lane.sink.writes] == [GROUP.spans, 1]
+    heavy = "good " + " " * (GROUP.bytes // 2)
     fresh = Lane()
     fresh.offer(heavy, heavy)
     await fresh.drain()

@@ -1,10 +1,11 @@
 """`make soak`: memory of every process over two hours of steady load, with pages polled and detectors on.
 
-    python -m tests.bench.soak [--minutes 120] [--per-second 5]
+    python -m tests.bench.soak [--minutes 120] [--per-second 5] [--limit-mb 512]
 
 Batches of 100 spans at a steady pace, while somebody who is signed in opens a page of the project every few
 seconds. What each process holds for itself alone (private memory) is read every half minute; a line of least
-squares through the second half shows how fast each grows. Prints Markdown for deploy/BENCHMARKS.md.
+squares through the second half shows how fast each grows. With a limit the service runs in a control group
+that has no more memory, cached files included. Prints Markdown for deploy/BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx2
 
 from tests.bench.__main__ import latency, machine, percentile
 from tests.bench.load import Result, generate
+from tests.bench.memory_group import MemoryGroup
 from tests.bench.sizes import family
 from tests.service import PLAIN, Service, measured, until
 
@@ -89,9 +92,22 @@ def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.soak")
     parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--per-second", type=float, default=5.0, help="requests of 100 spans each second")
+    parser.add_argument(
+        "--per-second", type=float, default=5.0, help="requests of 100 spans each second; 0 for a flood"
+    )
+    parser.add_argument("--limit-mb", type=int, help="the memory of the whole service; needs root")
     arguments = parser.parse_args()
-    with measured() as service:
+    with ExitStack() as stack:
+        group = None
+        if arguments.limit_mb is None:
+            service = stack.enter_context(measured())
+        else:
+            # Not in /dev/shm, whose files are memory.
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="trace-svc-soak-", dir="/var/tmp")))
+            folder.chmod(0o755)
+            group = stack.enter_context(MemoryGroup.made(arguments.limit_mb * 1024 * 1024))
+            with group.entered():
+                service = stack.enter_context(measured(folder / "data"))
         results: list[Result] = []
 
         def load() -> None:
@@ -102,25 +118,29 @@ def main() -> None:
                     spans=100,
                     connections=8,
                     seconds=arguments.minutes * 60,
-                    per_second=arguments.per_second,
+                    per_second=arguments.per_second or None,
                 )
             )
 
         thread = threading.Thread(target=load)
         thread.start()
         with pages_opened(service) as statuses:
-            samples = list(watch(service, thread))
+            samples = list(watch(service, thread, group))
         (result,) = results
         until(lambda: service.metric("svc_ingest_stored_spans_total") >= result.acknowledged, timeout_s=120)
-    report(samples, result, statuses)
+        report(samples, result, statuses)
+        if group is not None:
+            print(f"The kernel ended {group.killed()} processes for want of memory.")
 
 
-def watch(service: Service, load: threading.Thread) -> Iterator[Sample]:
+def watch(service: Service, load: threading.Thread, group: MemoryGroup | None) -> Iterator[Sample]:
     """Looks every half minute for as long as there is load, and says so on the way."""
     started_s = time.perf_counter()
     while load.is_alive():
         load.join(EVERY_S)
         minute, held = (time.perf_counter() - started_s) / 60, memory(service)
+        if group is not None:
+            held["whole group"] = group.held_mb()
         print(
             f"minute {minute:.1f}: " + ", ".join(f"{role} {mb:.0f} MB" for role, mb in sorted(held.items())),
             flush=True,

@@ -31,6 +31,11 @@ COMMAND_CONNECTIONS: Final = 4
 ADMISSION_CONNECTIONS: Final = 5
 QUESTION_CONNECTIONS: Final = 8
 UPKEEP_CONNECTIONS: Final = 5
+#: The same with little memory, of which each connection takes some 5 MB once it has met a month of tables.
+SMALL_ADMISSION_CONNECTIONS: Final = 3
+SMALL_QUESTION_CONNECTIONS: Final = 4
+SMALL_UPKEEP_CONNECTIONS: Final = 4
+SMALL_DECODER_CONNECTIONS: Final = 2
 #: Of the service itself when decoder processes write the spans: dead letters go through these.
 LETTER_CONNECTIONS: Final = 2
 #: Of the detecting process.
@@ -68,16 +73,22 @@ class PoolSizes:
         return own + self.decoders * self.per_decoder + fixed
 
 
-def pool_sizes(*, decoders: int, drainers: int, embedded: bool) -> PoolSizes:
-    """The sizes for these settings."""
+def pool_sizes(*, decoders: int, drainers: int, embedded: bool, small: bool = False) -> PoolSizes:
+    """The sizes for these settings; `small` for a machine with little memory."""
     most = EMBEDDED_CONNECTIONS if embedded else SERVED_CONNECTIONS
     fixed = PoolSizes(ADMISSION_CONNECTIONS, QUESTION_CONNECTIONS, 0, UPKEEP_CONNECTIONS, 0, 0)
+    each = DECODER_CONNECTIONS
+    if small:
+        fixed = PoolSizes(
+            SMALL_ADMISSION_CONNECTIONS, SMALL_QUESTION_CONNECTIONS, 0, SMALL_UPKEEP_CONNECTIONS, 0, 0
+        )
+        each = SMALL_DECODER_CONNECTIONS
     available = most - fixed.total
     if not decoders:
         return attrs.evolve(fixed, ingest=min(drainers + LETTER_CONNECTIONS, available))
     available -= LETTER_CONNECTIONS
     decoders = min(decoders, available)
-    share = max(1, min(DECODER_CONNECTIONS, available // decoders))
+    share = max(1, min(each, available // decoders))
     return attrs.evolve(fixed, ingest=LETTER_CONNECTIONS, decoders=decoders, per_decoder=share)
 
 

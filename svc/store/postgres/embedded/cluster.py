@@ -35,6 +35,7 @@ from typing import Any
 import attrs
 import trio
 
+from protocol.memory import usable_memory_bytes
 from protocol.operator import OperatorError
 from protocol.paths import Obstacle, file_instead, path_refusal, user_name
 
@@ -576,6 +577,10 @@ def settings(
     if budget_bytes:
         # An eighth of the disk budget; below 64 MB checkpoints come too often.
         wal_mb = min(wal_mb, max(64, budget_bytes // 8 // MB))
+    # With less a worker of vacuum or of a parallel plan takes what the service itself needs.
+    is_small = memory_bytes < GB
+    buffers = memory_bytes // 16 if is_small else _within(memory_bytes // 8, 128 * MB, GB)
+    maintenance = _within(memory_bytes // 32, (16 if is_small else 32) * MB, 512 * MB)
     return {
         "listen_addresses": "",
         "port": str(PORT),
@@ -583,15 +588,17 @@ def settings(
         "max_connections": "43",
         # One query may touch every day's partition and its indexes; each is a lock.
         "max_locks_per_transaction": "256",
-        "shared_buffers": f"{_within(memory_bytes // 8, 128 * MB, GB) // MB}MB",
+        "shared_buffers": f"{max(buffers, 16 * MB) // MB}MB",
         "effective_cache_size": f"{_within(memory_bytes // 2, 128 * MB, 1024 * GB) // MB}MB",
         "work_mem": f"{_within(memory_bytes // 512, 4 * MB, 32 * MB) // 1024}kB",
-        "maintenance_work_mem": f"{_within(memory_bytes // 32, 32 * MB, 512 * MB) // MB}MB",
+        "maintenance_work_mem": f"{maintenance // MB}MB",
+        "autovacuum_max_workers": "1" if is_small else "3",
+        "max_parallel_workers": "0" if is_small else "8",
         # A container's /dev/shm is 64 MB unless told otherwise, too little for a parallel hash.
         "dynamic_shared_memory_type": "posix" if shm_bytes >= 512 * MB else "sysv",
         "synchronous_commit": "on",
         "wal_compression": best,
-        "wal_buffers": "16MB",
+        "wal_buffers": "4MB" if is_small else "16MB",
         "max_wal_size": f"{wal_mb}MB",
         "min_wal_size": f"{max(32, wal_mb // 4)}MB",
         "checkpoint_timeout": "15min",
@@ -629,7 +636,7 @@ def write_settings(cluster: Cluster, memory_bytes: int | None, budget_bytes: int
         shm_bytes = shutil.disk_usage("/dev/shm").total  # noqa: S108 - asked for its size alone
     except OSError:
         shm_bytes = GB  # no such folder, so no small one
-    memory = memory_bytes or machine_memory_bytes()
+    memory = memory_bytes or usable_memory_bytes()
     free_bytes = shutil.disk_usage(cluster.home).free
     chosen = settings(memory, free_bytes, shm_bytes, cluster.compressions, budget_bytes)
     chosen |= {"unix_socket_directories": str(cluster.socket_dir), "hba_file": str(hba)}
@@ -642,21 +649,3 @@ def write_settings(cluster: Cluster, memory_bytes: int | None, budget_bytes: int
 def _quoted(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n")
     return f"'{escaped}'"
-
-
-def machine_memory_bytes() -> int:
-    """The memory this process may use: the machine's, or the least limit of a control group around it."""
-    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    root = Path("/sys/fs/cgroup")
-    files = [root / "memory" / "memory.limit_in_bytes"]
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                own = root / line.removeprefix("0::").lstrip("/")
-                files += [
-                    folder / "memory.max" for folder in (own, *own.parents) if folder.is_relative_to(root)
-                ]
-    for file in files:
-        with suppress(OSError, ValueError):
-            least = min(least, int(file.read_text()))
-    return least
