@@ -72,7 +72,10 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     from svc.application.ingest_sizes import sizes_for
     from svc.ingest.launching import DecoderLauncher
     from svc.runtime.handover import Successor
+    from svc.runtime.memory import give_back_soon
 
+    if settings.small:
+        give_back_soon()
     successor, launcher = Successor(), DecoderLauncher()
     # The decoders load their code while this process loads its own.
     async with launcher.ahead(sizes_for(settings).decoders), trio.open_nursery() as nursery:

@@ -31,9 +31,9 @@ COMMAND_CONNECTIONS: Final = 4
 ADMISSION_CONNECTIONS: Final = 5
 QUESTION_CONNECTIONS: Final = 8
 UPKEEP_CONNECTIONS: Final = 5
-#: The same with little memory, of which each connection takes some 5 MB once it has met a month of tables.
-SMALL_ADMISSION_CONNECTIONS: Final = 3
-SMALL_QUESTION_CONNECTIONS: Final = 4
+#: The same with little memory, of which each connection takes up to 8 MB at the server.
+SMALL_ADMISSION_CONNECTIONS: Final = 2
+SMALL_QUESTION_CONNECTIONS: Final = 3
 SMALL_UPKEEP_CONNECTIONS: Final = 4
 SMALL_DECODER_CONNECTIONS: Final = 2
 #: Of the service itself when decoder processes write the spans: dead letters go through these.

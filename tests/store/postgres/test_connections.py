@@ -62,6 +62,29 @@ async def test_work_side_by_side_never_opens_more_than_may_be(store: Database) -
     assert narrow.pool_state()["size"] == 0
 
 
+async def test_a_connection_that_nobody_needs_any_more_is_ended(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def together(connection: Connection) -> None:
+        await connection.execute("select pg_sleep(0.1)")
+
+    async with Database(store.address, pool_size=3).opened() as pool:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(bare, pool, together)
+        assert pool.pool_state()["size"] == 3
+
+        async def meanwhile(connection: Connection) -> int:
+            # The two others have rested for longer than this by then.
+            monkeypatch.setattr("svc.store.postgres.connections.REST_S", 0.0)
+            return await backend(connection)
+
+        remaining = await bare(pool, meanwhile)
+        assert pool.pool_state()["size"] == 1
+        monkeypatch.undo()
+        assert await bare(pool, backend) == remaining
+
+
 async def test_failed_work_leaves_nothing_behind(store: Database) -> None:
     async def fail(connection: Connection) -> None:
         await connection.execute("set lock_timeout = '7s'")
