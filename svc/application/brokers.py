@@ -1,23 +1,23 @@
 """The brokers of kafka mode: dead letters fetched from their topic, and batches read again after a restore.
 
-Commands, the page of dead letters and the wiring call it. The link that drains them is an actor.
+Commands, the page of dead letters and the wiring call it. The link that drains them is an actor. What speaks
+to brokers (`svc.outside.kafka`) is imported by the first call: 23 ms and 3 MB of a service that has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.spooled import Unpackable, unpack_letter
 from protocol.storage import Letter
 from svc.config.table import Settings
-from svc.outside.kafka.brokers import Kafka
-from svc.outside.kafka.letters import collect
-from svc.outside.kafka.rewinding import rewind
-from svc.outside.kafka.security import Security
 from svc.runtime.clock import now
 from svc.store.spans.dead_letters import DeadLetterStore
+
+if TYPE_CHECKING:
+    from svc.outside.kafka.brokers import Kafka
 
 #: Clocks differ, and a batch waits between the broker and the database.
 BEFORE_SNAPSHOT: Final = timedelta(hours=1)
@@ -29,6 +29,9 @@ MESSAGE_MAX_BYTES: Final = 1_000_000_000
 
 def kafka(settings: Settings) -> Kafka:
     """The brokers of kafka mode."""
+    from svc.outside.kafka.brokers import Kafka
+    from svc.outside.kafka.security import Security
+
     return Kafka(
         settings.kafka_bootstrap_servers,
         Security(
@@ -49,6 +52,7 @@ async def bring_home(settings: Settings, letters: DeadLetterStore) -> int:
 
     Returns how many there were. Raises `Outage`.
     """
+    from svc.outside.kafka.letters import collect
 
     async def take(messages: Sequence[bytes]) -> None:
         await letters.bury([_letter(message) for message in messages])
@@ -70,4 +74,6 @@ def set_back(settings: Settings, snapshot_at: datetime, tell: Callable[[str], ob
     What is stored already is stored once. Returns how many messages that are. `tell` hears what is waited
     for. Raises `Outage`, and `OperatorError` while a service reads them.
     """
+    from svc.outside.kafka.rewinding import rewind
+
     return rewind(kafka(settings), snapshot_at - BEFORE_SNAPSHOT, tell)

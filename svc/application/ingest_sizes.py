@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 def drainers(settings: Settings) -> int:
     """How many drainers the mode has. More than there are partitions would only hold connections."""
     if settings.spool_mode == "kafka":
-        # A service without brokers need not load what speaks to them.
+        # Whoever starts decoders ahead of everything else needs no brokers' module, which loads much.
         from svc.application.brokers import kafka
 
         return min(settings.kafka_consumers, kafka(settings).partitions)

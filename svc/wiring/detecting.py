@@ -19,6 +19,8 @@ from svc.store.postgres.pools import DETECTING_CONNECTIONS
 
 #: With more spans than this accepted and not stored, ingest needs the machine.
 BUSY_SPANS: Final = 2_000
+#: When detectors begin after a start, unless they judge more often than that.
+PAUSE_S: Final = 5.0
 
 
 def detecting_loop(
@@ -40,6 +42,10 @@ def detecting_loop(
     return board.spare(
         "detecting",
         partial(
-            DetectingProcess, detection=detection, launch=launch, busy=lambda: waiting_spans() > BUSY_SPANS
+            DetectingProcess,
+            detection=detection,
+            launch=launch,
+            busy=lambda: waiting_spans() > BUSY_SPANS,
+            pause_s=min(PAUSE_S, settings.detectors_interval_s),
         ),
     )

@@ -58,6 +58,7 @@ class House:
     manners: list[Manner]
     board: Board = attrs.field(factory=Board)
     busy: bool = False
+    pause_s: float = 0.0
     launched_s: list[float] = attrs.field(factory=list)
     detecting: Detecting = attrs.field(init=False)
     keeper: DetectingProcess = attrs.field(init=False)
@@ -69,6 +70,7 @@ class House:
             launch=self.launch,
             busy=lambda: self.busy,
             vitals=self.board.enrol("detecting", spare=True),
+            pause_s=self.pause_s,
         )
 
     @asynccontextmanager
@@ -92,6 +94,17 @@ class House:
 
     def state(self, name: str) -> str:
         return {vitals.name: vitals.state for vitals in self.board.all()}[name]
+
+
+async def test_the_first_process_waits_for_the_start_to_be_over(autojump_clock: MockClock) -> None:
+    house = House([saying(Report((FOLDING,)))], pause_s=5.0)
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.keeper.run)
+        assert trio.current_time() == began_s
+        await trio.sleep(6)
+        assert [at_s - began_s for at_s in house.launched_s] == [5.0]
+        nursery.cancel_scope.cancel()
 
 
 async def test_rounds_stand_on_the_board_as_they_were_reported(autojump_clock: MockClock) -> None:
