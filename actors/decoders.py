@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 import trio
 
+from actors.child_pipe import ChildLost, next_of_child
 from actors.ports import Batch, Outage, SinkLost, Written
 from actors.reply import Reply, Unanswered
 from actors.supervision import Vitals
@@ -44,14 +45,8 @@ ANSWER_TIMEOUT_S: Final = 120.0
 ORDERS_BOUND: Final = 16
 RESTART_PAUSE_S: Final = (0.1, 0.5, 2.0, 5.0)
 
-_RECEIVE_BYTES: Final = 1 << 18
-
 #: Opens a decoder process and what leads to it: bytes in, bytes out. Leaving ends the process.
 Launch = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
-
-
-class DecoderLost(Exception):
-    """The process died, hung or spoke nonsense. The text is for the operator."""
 
 
 class NoDecoder(OperatorError):
@@ -186,8 +181,8 @@ class DecoderProcess:
                 async with self._launch() as stream:
                     frames = Frames()
                     with trio.fail_after(START_TIMEOUT_S):
-                        if not isinstance(await _next(stream, frames), Begun):
-                            raise DecoderLost("it began with an answer")
+                        if not isinstance(await next_of_child(stream, frames, read_from_decoder), Begun):
+                            raise ChildLost("it began with an answer")
                     deaths = 0
                     self._lane.begin()
                     self._lane.vitals.works()
@@ -196,7 +191,7 @@ class DecoderProcess:
                         task_status.started()
                     await self._serve(stream, frames)
                     continue
-            except (DecoderLost, trio.TooSlowError, trio.BrokenResourceError, OSError) as lost:
+            except (ChildLost, trio.TooSlowError, trio.BrokenResourceError, OSError) as lost:
                 reason = str(lost) or "it did not come up"
                 if not started:
                     raise NoDecoder(f"a decoder process cannot start: {reason}") from lost
@@ -208,8 +203,8 @@ class DecoderProcess:
             deaths += 1
 
     async def _serve(self, stream: trio.abc.Stream, frames: Frames) -> None:
-        """Carry orders out and answers in, until a fresh process shall go on. Raises `DecoderLost`."""
-        lost: DecoderLost | None = None
+        """Carry orders out and answers in, until a fresh process shall go on. Raises `ChildLost`."""
+        lost: ChildLost | None = None
         async with trio.open_nursery() as nursery:
 
             async def carry_out() -> None:
@@ -222,7 +217,7 @@ class DecoderProcess:
                         for piece in frame(write_message(number, batches)):
                             await stream.send_all(piece)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    lost = DecoderLost("it takes no more orders")
+                    lost = ChildLost("it takes no more orders")
                     nursery.cancel_scope.cancel()
 
             async def give_way() -> None:
@@ -233,7 +228,7 @@ class DecoderProcess:
             nursery.start_soon(give_way)
             try:
                 await self._carry_in(stream, frames)
-            except DecoderLost as error:
+            except ChildLost as error:
                 lost = error
                 nursery.cancel_scope.cancel()
         if lost is not None:
@@ -242,31 +237,15 @@ class DecoderProcess:
     async def _carry_in(self, stream: trio.abc.Stream, frames: Frames) -> None:
         while True:
             with trio.move_on_after(ANSWER_TIMEOUT_S) as patience:
-                answer = await _next(stream, frames)
+                answer = await next_of_child(stream, frames, read_from_decoder)
             if patience.cancelled_caught:
                 # It may have had nothing to do for most of that time.
                 overdue_s = trio.current_time() - ANSWER_TIMEOUT_S
                 if any(order.since_s <= overdue_s for order in self._lane.orders.values()):
-                    raise DecoderLost(f"it has not answered for {ANSWER_TIMEOUT_S:g} s")
+                    raise ChildLost(f"it has not answered for {ANSWER_TIMEOUT_S:g} s")
                 continue
             if not isinstance(answer, Outcome):
-                raise DecoderLost("it began twice")
+                raise ChildLost("it began twice")
             order = self._lane.orders.get(answer.number)
             if order is not None:
                 order.reply.put(answer)
-
-
-async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> Begun | Outcome:
-    """The next message. Raises `DecoderLost` at the end of the stream, and for what is none."""
-    try:
-        while (message := frames.next()) is None:
-            data = await stream.receive_some(_RECEIVE_BYTES)
-            if not data:
-                raise DecoderLost("it ended")
-            frames.feed(data)
-        return read_from_decoder(message)
-    except trio.BrokenResourceError:
-        raise DecoderLost("it broke off") from None
-    except ValueError:
-        # msgspec's own error is one, too.
-        raise DecoderLost("it cannot be understood") from None

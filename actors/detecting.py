@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 import trio
 
+from actors.child_pipe import ChildLost, next_of_child
 from actors.supervision import FIRST_REST_S, LONGEST_REST_S, Board, State, Vitals
 from protocol.detecting import REPORT_BYTES, IngestBusy, Report, RoundReport, framed_message, read_report
 from protocol.framing import Frames
@@ -32,7 +33,6 @@ SILENCE_S: Final = 600.0
 #: How often it is asked whether ingest is busy.
 BUSY_LOOK_S: Final = 0.25
 
-_RECEIVE_BYTES: Final = 1 << 16
 _STATES: Final[Mapping[str, State]] = {
     state: state for state in ("starting", "running", "waiting", "restarting", "failed", "ended")
 }
@@ -40,10 +40,6 @@ _STATES: Final[Mapping[str, State]] = {
 #: Opens a detecting process that has heard what it must know, and what leads to it: bytes in, bytes out.
 #: Leaving ends the process.
 LaunchDetecting = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
-
-
-class _Lost(Exception):
-    """The process died, hung or spoke nonsense. The text is for the operator."""
 
 
 @attrs.define(eq=False)
@@ -130,7 +126,7 @@ class DetectingProcess:
             nursery.start_soon(self._tell, stream)
             try:
                 await self._hear(stream)
-            except _Lost as lost:
+            except ChildLost as lost:
                 reason = str(lost)
             nursery.cancel_scope.cancel()
         return reason
@@ -148,33 +144,17 @@ class DetectingProcess:
             await trio.sleep(BUSY_LOOK_S)
 
     async def _hear(self, stream: trio.abc.ReceiveStream) -> None:
-        """Raises `_Lost`; never returns."""
+        """Raises `ChildLost`; never returns."""
         frames = Frames(REPORT_BYTES)
         patience_s = START_TIMEOUT_S
         while True:
             with trio.move_on_after(patience_s) as patience:
-                report = await _next(stream, frames)
+                report = await next_of_child(stream, frames, read_report)
             if patience.cancelled_caught:
-                raise _Lost(f"it has not been heard of for {patience_s:g} s")
+                raise ChildLost(f"it has not been heard of for {patience_s:g} s")
             patience_s = SILENCE_S
             try:
                 self._detection.take(report)
             except (KeyError, ValueError):
-                raise _Lost("it cannot be understood") from None
+                raise ChildLost("it cannot be understood") from None
             self._vitals.works()
-
-
-async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> Report:
-    """The next report. Raises `_Lost` at the end of the stream, and for what is none."""
-    try:
-        while (message := frames.next()) is None:
-            data = await stream.receive_some(_RECEIVE_BYTES)
-            if not data:
-                raise _Lost("it ended")
-            frames.feed(data)
-        return read_report(message)
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        raise _Lost("it broke off") from None
-    except ValueError:
-        # msgspec's own error is one, too.
-        raise _Lost("it cannot be understood") from None

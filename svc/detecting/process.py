@@ -6,15 +6,15 @@ and the detectors belong to the child.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Final
 
 import trio
 
-from protocol.database_address import Address
 from protocol.detecting import StartDetecting, framed_message
-from svc.runtime.child import END_TIMEOUT_S, child
+from svc.runtime.child import child
 
 #: Numeric libraries begin a thread for each core as they are imported; one is what detection gets.
 _ONE_THREAD: Final = {
@@ -23,38 +23,6 @@ _ONE_THREAD: Final = {
 }
 
 
-def detecting_process(
-    address: Address,
-    log_level: str,
-    log_format: str,
-    *,
-    pool_size: int,
-    secret_key: bytes,
-    interval_s: float,
-    false_alarms_per_month: float,
-    encoder_url: str | None,
-    encoder_key: str | None,
-    alone: bool,
-) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
-    """How to launch a process that reads from and writes to this database."""
-    start = StartDetecting(
-        address=address,
-        log_level=log_level,
-        log_format=log_format,
-        pool_size=pool_size,
-        secret_key=secret_key,
-        interval_s=interval_s,
-        false_alarms_per_month=false_alarms_per_month,
-        encoder_url=encoder_url,
-        encoder_key=encoder_key,
-        alone=alone,
-    )
-
-    @asynccontextmanager
-    async def launched() -> AsyncIterator[trio.abc.Stream]:
-        async with child("svc.detecting", env=_ONE_THREAD) as stream:
-            with trio.fail_after(END_TIMEOUT_S):
-                await stream.send_all(framed_message(start))
-            yield stream
-
-    return launched
+def detecting_process(start: StartDetecting) -> Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]:
+    """How to launch a process that begins with this."""
+    return partial(child, "svc.detecting", first=framed_message(start), env=_ONE_THREAD)

@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 import trio
 
+from actors.child_pipe import next_message
 from actors.rounds import Repeating
 from actors.supervision import Vitals, keep
 from protocol.detecting import (
@@ -52,8 +53,6 @@ REPORT_S: Final = 1.0
 SIGN_OF_LIFE_S: Final = 30.0
 #: What a process that was killed held runs out by itself within minutes, should this not be done by then.
 GIVE_UP_S: Final = 10.0
-
-_RECEIVE_BYTES: Final = 1 << 12
 
 
 @attrs.frozen(eq=False)
@@ -96,7 +95,7 @@ def main() -> None:
 async def _live(orders_fd: int, answers_fd: int) -> None:
     async with trio.lowlevel.FdStream(orders_fd) as orders, trio.lowlevel.FdStream(answers_fd) as answers:
         frames = Frames()
-        start = await _next(orders, frames)
+        start = await next_message(orders, frames, read_to_detecting)
         if not isinstance(start, StartDetecting):
             return
         set_up(start.log_level, start.log_format)
@@ -122,7 +121,7 @@ async def _live(orders_fd: int, answers_fd: int) -> None:
             await keep_rounds(nursery, context, kept_rounds)
             nursery.start_soon(_report, kept_rounds, answers)
             collect_seldom()
-            while (message := await _next(orders, frames)) is not None:
+            while (message := await next_message(orders, frames, read_to_detecting)) is not None:
                 match message:
                     case IngestBusy():
                         busy = message.busy
@@ -166,13 +165,3 @@ async def _end_on_sigterm(service_scope: trio.CancelScope) -> None:
         async for _ in arriving:
             end_within(END_TIMEOUT_S)
             service_scope.cancel()
-
-
-async def _next(stream: trio.abc.ReceiveStream, frames: Frames) -> StartDetecting | IngestBusy | None:
-    """The next message; None when the parent is gone."""
-    while (message := frames.next()) is None:
-        data = await stream.receive_some(_RECEIVE_BYTES)
-        if not data:
-            return None
-        frames.feed(data)
-    return read_to_detecting(message)

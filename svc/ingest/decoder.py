@@ -19,6 +19,7 @@ from typing import Final
 
 import trio
 
+from actors.child_pipe import next_message
 from actors.exporters import ExporterWriter
 from actors.supervision import Vitals, keep
 from protocol.decoding import (
@@ -65,8 +66,6 @@ NICENESS: Final = 5
 #: A little more than a write group gets; the server itself ends what nobody else does.
 STATEMENT_TIMEOUT_S: Final = WORK_TIMEOUT_S + 2.0
 
-_RECEIVE_BYTES: Final = 1 << 20
-
 
 def main() -> None:
     """Run in the child until standard input ends."""
@@ -87,10 +86,9 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
                     await replies.send_all(piece)
 
         frames = Frames()
-        first = await _next(orders, frames)
-        if first is None:
+        begin = await next_message(orders, frames, read_to_decoder)
+        if begin is None:
             return
-        begin = read_to_decoder(first)
         assert isinstance(begin, Begin)
         set_up(begin.log_level, begin.log_format)
         async with (
@@ -125,8 +123,8 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             # A parent that is gone wants no answer; the end of its orders says so.
             with suppress(trio.BrokenResourceError):
                 await answer(Begun())
-                while (data := await _next(orders, frames)) is not None:
-                    match read_to_decoder(data):
+                while (message := await next_message(orders, frames, read_to_decoder)) is not None:
+                    match message:
                         case Write() as order:
                             nursery.start_soon(_write, ingest, order, answer)
                         case Prices() as own:
@@ -150,16 +148,6 @@ async def _write(ingest: Ingest, order: Write, answer: Callable[[FromDecoder], A
 
 def _own_prices(prices: Prices) -> OwnPrices:
     return parse_prices(Path(prices.path), prices.text)
-
-
-async def _next(stream: trio.lowlevel.FdStream, frames: Frames) -> bytes | memoryview | None:
-    """The next message; None when the parent is gone."""
-    while (message := frames.next()) is None:
-        data = await stream.receive_some(_RECEIVE_BYTES)
-        if not data:
-            return None
-        frames.feed(data)
-    return message
 
 
 if __name__ == "__main__":

@@ -63,18 +63,16 @@ class DecoderLauncher:
         @asynccontextmanager
         async def launched() -> AsyncIterator[trio.abc.Stream]:
             process = self._waiting.pop() if self._waiting else await self._begin()
-            async with child_stream(process) as stream:
-                begin = Begin(
-                    address=address,
-                    log_level=log_level,
-                    log_format=log_format,
-                    seen_fd=self._seen_fd,
-                    pool_size=pool_size,
-                    trace_days=trace_days,
-                    prices=None if prices.own is None else Prices(prices.own.path, prices.own.text),
-                )
-                with trio.fail_after(END_TIMEOUT_S):
-                    await stream.send_all(b"".join(frame(begin)))
+            begin = Begin(
+                address=address,
+                log_level=log_level,
+                log_format=log_format,
+                seen_fd=self._seen_fd,
+                pool_size=pool_size,
+                trace_days=trace_days,
+                prices=None if prices.own is None else Prices(prices.own.path, prices.own.text),
+            )
+            async with child_stream(process, b"".join(frame(begin))) as stream:
                 yield stream
 
         return launched

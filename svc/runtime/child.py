@@ -85,13 +85,19 @@ async def fault_of(
 
 @asynccontextmanager
 async def child(
-    module: str, *arguments: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
+    module: str,
+    *arguments: str,
+    first: bytes = b"",
+    pass_fds: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[trio.abc.Stream]:
     """Run a module of ours in a process of its own; what it reads and writes is the stream.
 
-    `env` comes on top of our own environment. Leaving is leaving `child_stream`.
+    It reads `first` before all else. `env` comes on top of our own environment. Leaving is leaving
+    `child_stream`.
     """
-    async with child_stream(await begin_child(module, *arguments, pass_fds=pass_fds, env=env)) as stream:
+    process = await begin_child(module, *arguments, pass_fds=pass_fds, env=env)
+    async with child_stream(process, first) as stream:
         yield stream
 
 
@@ -117,10 +123,15 @@ async def begin_child(
 
 
 @asynccontextmanager
-async def child_stream(process: trio.Process) -> AsyncIterator[trio.abc.Stream]:
-    """Speak with a child. Leaving closes the pipe, waits a moment, and then makes sure."""
+async def child_stream(process: trio.Process, first: bytes) -> AsyncIterator[trio.abc.Stream]:
+    """Speak with a child, which reads `first` before all else.
+
+    Leaving closes the pipe, waits a moment, and then makes sure.
+    """
     assert process.stdio is not None
     try:
+        with trio.fail_after(END_TIMEOUT_S):
+            await process.stdio.send_all(first)
         yield process.stdio
     finally:
         with trio.CancelScope(shield=True):

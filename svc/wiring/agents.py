@@ -6,12 +6,9 @@ What a run is asked is in `svc.application.run_requests`; `agent_loops` builds t
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import cast
-
-import trio
 
 from actors.keys import Keys
 from actors.launcher import Launcher, LauncherState
@@ -57,16 +54,16 @@ def agent_loops(
     if url is None:
         key = secrets.token_urlsafe(32)
         runner = board.enrol("sandbox-runner", spare=True)
-        child = RunnerChild(
-            launch=lambda: _child(key),
+        env = {"SANDBOX_RUNNER_KEY": key, "SANDBOX_RUNNER_BIND": "127.0.0.1:0"}
+        host = runner_child = RunnerChild(
+            launch=partial(child, "svc", "sandbox-runner", "--child", env=env),
             connect=lambda url: cast(RunnerLink, RunnerClient(url, key)),
             # One that can do no run stays: while it is there, it is asked whether it can again.
             busy=lambda: state.in_hand > 0 or state.fault is not None,
             report=partial(setattr, state, "child_fault"),
             vitals=runner,
         )
-        host = child
-        loops.append((lambda: child, runner))
+        loops.append((lambda: runner_child, runner))
     else:
         host = NamedRunner(RunnerClient(url, settings.runner_key or ""))
     runs, outcomes = PostgresRunStore(database), OutcomeStore(database)
@@ -75,10 +72,3 @@ def agent_loops(
         partial(Launcher, store=runs, outcomes=outcomes, requests=requests, host=host, now=now, state=state),
     )
     return [*loops, launcher]
-
-
-@asynccontextmanager
-async def _child(key: str) -> AsyncIterator[trio.abc.Stream]:
-    env = {"SANDBOX_RUNNER_KEY": key, "SANDBOX_RUNNER_BIND": "127.0.0.1:0"}
-    async with child("svc", "sandbox-runner", "--child", env=env) as stream:
-        yield stream

@@ -12,6 +12,7 @@ from typing import Final
 from actors.detecting import Detecting, DetectingProcess
 from actors.supervision import Board, Loop
 from protocol.database_address import Address
+from protocol.detecting import StartDetecting
 from svc.config.table import Settings
 from svc.detecting.process import detecting_process
 from svc.secrets.sealing import marking_key
@@ -27,10 +28,10 @@ def detecting_loop(
     settings: Settings, address: Address, detection: Detecting, waiting_spans: Callable[[], int], board: Board
 ) -> Loop:
     """The actor that keeps the detecting process. `waiting_spans` are accepted and not stored."""
-    launch = detecting_process(
-        address,
-        settings.log_level,
-        settings.log_format,
+    start = StartDetecting(
+        address=address,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
         pool_size=DETECTING_CONNECTIONS,
         secret_key=marking_key(settings),
         interval_s=settings.detectors_interval_s,
@@ -44,7 +45,7 @@ def detecting_loop(
         partial(
             DetectingProcess,
             detection=detection,
-            launch=launch,
+            launch=detecting_process(start),
             busy=lambda: waiting_spans() > BUSY_SPANS,
             pause_s=min(PAUSE_S, settings.detectors_interval_s),
         ),
