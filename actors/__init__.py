@@ -10,7 +10,7 @@ everyone else holds a handle or a passive object that the wiring lends.
       │
       │   TraceRoller × 2 ──settle──▶ store ◀──build── HourBuilder × 2
       │                                 "   ◀──make─── Partitioner
-      │   ExporterWriter ──add──▶       "   ◀─expire── RetentionSweeper, ◀─empty── Purger
+      │   exporter-writer ──add──▶      "   ◀─expire── RetentionSweeper, ◀─empty── Purger
       │                               ◀─erase── Eraser
       │   DetectingProcess ══▶ TallyUpdater, judges, CaseAnalyst ────▶ "  (a process of its own)
       │   Launcher ◀─claim─ store; ══▶ sandbox runner (RunnerChild, or another machine's)
@@ -32,9 +32,9 @@ everyone else holds a handle or a passive object that the wiring lends.
 The arrows are the whole graph; it has no cycle, so no two actors can wait for each other.
 The spool and the table of verdicts are passive: they hold state, the actors hold time.
 
-Read in this order: `supervision`, `ports`, `spool`, `drainer`, `decoders` (and `compiled`, which renews
-them), `keys`, `roller`; then the other spools (`disk`, `broker`), the quiet loops (`partitions`, `hours`,
-`sweeper`, `exporters`, `purger`, `eraser`, `certificates`, `leases`, `attempts`, `disk_budget`, `backups`,
-`alerts`, `alert_outage`, all of them `rounds`), `tee`, `notifications`, and `detecting` (what runs in the
-other process is in `svc.detecting`), at last `launcher` and `runner_child`.
+Read in this order: `supervision`, `ports`, `spool`, `rounds`, `drainer`, `decoders` (over `child_pipe`;
+`compiled` renews them), `keys`, `roller`; then the other spools (`disk`, `broker`), the quiet loops
+(`partitions`, `hours`, `sweeper`, `purger`, `eraser`, `certificates`, `leases`, `attempts`, `disk_budget`,
+`backups`, `alerts`, `alert_outage`, all of them `rounds`), `tee`, `notifications`, and `detecting` (what runs
+in the other process is in `svc.detecting`), at last `launcher` and `runner_child`.
 """

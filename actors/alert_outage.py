@@ -22,7 +22,7 @@ import trio
 
 from actors.alerts import AlertTally, Send, outcome_of
 from actors.ports import StandingStore
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 from protocol.alerts import (
     MESSAGE_REST_S,
@@ -118,7 +118,7 @@ class Standby:
         return bool(self.told)
 
 
-class OutageTeller:
+class OutageTeller(Rounds):
     """Tells what a rule says of a database that is away. `answered_s`: when it last answered anybody."""
 
     def __init__(
@@ -137,10 +137,6 @@ class OutageTeller:
         self._store, self._check, self._compose, self._send = store, check, compose, send
         self._answered_s, self._now = answered_s, now
         self._standby, self._tally, self._vitals = standby, tally, vitals
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
         standby = self._standby

@@ -12,13 +12,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import attrs
 import trio
 
 from actors.ports import AlertQueue, AlertWatch, DeliveryStore
-from actors.rounds import OUTAGE_PAUSE_S, rounds
+from actors.rounds import Rounds, through_outages
 from actors.supervision import Vitals
 from protocol.alerts import (
     LEASE_S,
@@ -85,7 +86,7 @@ class AlertTally:
         return {"alerts": {"status": "UP", "details": self.snapshot()}}
 
 
-class AlertGatherer:
+class AlertGatherer(Rounds):
     """Makes messages of what rules have to tell. `gather` raises `Outage`."""
 
     def __init__(
@@ -99,10 +100,6 @@ class AlertGatherer:
     ) -> None:
         self._gather, self._queue, self._now, self._tally, self._vitals = gather, queue, now, tally, vitals
         self._counted_s = -COUNT_S
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
         self._tally.messages += await self._gather(self._now())
@@ -132,17 +129,13 @@ async def outcome_of(send: Send, lease: DeliveryLease) -> int | Undelivered | No
     return outcome
 
 
-class AlertDeliverer:
+class AlertDeliverer(Rounds):
     """Delivers one message at a time, the one that is due longest first. `send` raises nothing of the other
     side.
     """
 
     def __init__(self, *, store: DeliveryStore, send: Send, tally: AlertTally, vitals: Vitals) -> None:
         self._store, self._send, self._tally, self._vitals = store, send, tally, vitals
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. What is in hand then is given back, to be sent by whoever comes next."""
-        await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
         lease = await self._store.claim()
@@ -154,21 +147,9 @@ class AlertDeliverer:
         except trio.Cancelled:
             await self._release(lease)
             raise
-        await self._settle(lease, outcome, until_s)
+        # As long as it is ours; whoever holds it next sends it again, under the same id.
+        await through_outages(partial(self._stored, lease, outcome), self._vitals, until_s=until_s)
         return 0.0
-
-    async def _settle(self, lease: DeliveryLease, outcome: int | Undelivered | None, until_s: float) -> None:
-        """Store what became of it, through an outage as long as it is ours."""
-        while True:
-            try:
-                await self._stored(lease, outcome)
-                return
-            except Outage as outage:
-                if trio.current_time() + OUTAGE_PAUSE_S >= until_s:
-                    # Whoever holds it next sends it again, under the same id.
-                    raise
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
 
     async def _stored(self, lease: DeliveryLease, outcome: int | Undelivered | None) -> None:
         tally, about = self._tally, (lease.channel.kind, lease.channel.name)
@@ -195,7 +176,7 @@ class AlertDeliverer:
                 log.info("a claimed alert could not be released")
 
 
-class AlertWatcher:
+class AlertWatcher(Rounds):
     """Checks every rule that is due, and stores what it sees. `checks` has one function a kind.
 
     `by_each_copy` are kinds that every copy checks for itself. What `samples` knows is kept once an hour,
@@ -218,10 +199,6 @@ class AlertWatcher:
         #: The hour in which a sample of each kind was kept last.
         self._sampled: dict[RuleKind, datetime] = {}
         self._now, self._tally, self._vitals = now, tally, vitals
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._turn, self._vitals, task_status=task_status)
 
     async def _turn(self) -> float:
         await self._keep_samples(self._now())

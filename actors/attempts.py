@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from actors.ports import AttemptStore
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 from protocol.attempts import CountedAttempt
 
@@ -49,18 +49,14 @@ class AttemptQueue:
             self._come.set()
 
 
-class AttemptReporter:
+class AttemptReporter(Rounds):
     """Writes what the queue holds, until cancelled. What an outage held up is written after it."""
 
     def __init__(self, *, queue: AttemptQueue, store: AttemptStore, vitals: Vitals) -> None:
         self._queue, self._store, self._vitals = queue, store, vitals
         self._held: list[CountedAttempt] = []
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._tell, self._vitals, task_status=task_status)
-
-    async def _tell(self) -> float:
+    async def _turn(self) -> float:
         self._held = self._held or await self._queue.some()
         await self._store.tell(self._held)
         self._queue.told(len(self._held))

@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 from protocol.backup import CopiedWal
 
@@ -77,7 +77,7 @@ def last_hour(now: datetime, at: time) -> datetime:
     return today if today <= now else today - timedelta(days=1)
 
 
-class NightlyBackup:
+class NightlyBackup(Rounds):
     """Makes a backup a day. `newest` is when the last good one was made; `make` says what went wrong.
 
     `copy` copies what there is elsewhere, once at the start and after each backup, and says what went wrong.
@@ -99,11 +99,7 @@ class NightlyBackup:
         self._copied: datetime | None = None
         self._no_backup_until_s = self._no_copy_until_s = 0.0
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._look, self._vitals, task_status=task_status)
-
-    async def _look(self) -> float:
+    async def _turn(self) -> float:
         tally = self._tally
         tally.last_good_at = await self._newest()
         tally.looked = True
@@ -161,7 +157,7 @@ class NightlyBackup:
         self._tally.overdue = overdue
 
 
-class WalKeeper:
+class WalKeeper(Rounds):
     """Has the WAL of the embedded database copied every so often; `copy` does it, or says what went wrong.
 
     What was not copied waits with the server, so that the next round brings it.
@@ -177,11 +173,7 @@ class WalKeeper:
     ) -> None:
         self._every_s, self._copy, self._tally, self._vitals = every_s, copy, tally, vitals
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._round, self._vitals, task_status=task_status)
-
-    async def _round(self) -> float:
+    async def _turn(self) -> float:
         tally, copied = self._tally, await self._copy()
         if isinstance(copied, str):
             tally.wal_failures += 1

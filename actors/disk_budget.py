@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class BudgetRules:
     forecast: Callable[[Any, date], tuple[int, date | None]]
 
 
-class DiskBudget:
+class DiskBudget(Rounds):
     """Looks at the disk again and again until it is cancelled."""
 
     def __init__(
@@ -88,11 +88,7 @@ class DiskBudget:
         self._told_s = -TELL_AGAIN_S
         tally.budget = budget_bytes
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._look, self._vitals, task_status=task_status)
-
-    async def _look(self) -> float:
+    async def _turn(self) -> float:
         use = await self._store.measure()
         nothing_left = False
         if self._rules.level(use.total, self._budget, True) == "drop":

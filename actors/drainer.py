@@ -29,6 +29,7 @@ from actors.ports import (
     WriteFailed,
     Written,
 )
+from actors.rounds import through_outages
 from actors.spool.memory import MAX_TRIES, Lease, Spool, SpoolEmpty
 from actors.supervision import Vitals
 
@@ -51,7 +52,8 @@ GROUP: Final = GroupSize(1500, 16 * 1024 * 1024)
 #: Where memory is short: a decoder holds some ten times the bytes of a group while it works on it.
 SMALL_GROUP: Final = GroupSize(400, 4 * 1024 * 1024)
 
-OUTAGE_PAUSE_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+#: Shorter at first: a spool fills meanwhile.
+OUTAGE_PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 @attrs.define
@@ -93,7 +95,7 @@ class Drainer:
                 return
             except Outage as outage:
                 self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S[-1])
+                await trio.sleep(OUTAGE_PAUSES_S[-1])
                 continue
             with lease:
                 try:
@@ -186,17 +188,7 @@ class Drainer:
 
     async def _through_outages(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Do it, waiting through outages for as long as they last: an outage is no try of the batch."""
-        outages = 0
-        while True:
-            try:
-                result = await attempt()
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S[min(outages, len(OUTAGE_PAUSE_S) - 1)])
-                outages += 1
-            else:
-                self._vitals.works()
-                return result
+        return await through_outages(attempt, self._vitals, pauses_s=OUTAGE_PAUSES_S)
 
     def _count(self, written: Written, batches: Sequence[Batch]) -> None:
         self._tally.stored += written.stored

@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from actors.ports import EraserStore
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 ROUND_S: Final = 2.0
@@ -24,7 +24,7 @@ STEP_PAUSE_S: Final = 0.05
 TIDY_S: Final = 3600.0
 
 
-class Eraser:
+class Eraser(Rounds):
     """Erases, oldest first in each project."""
 
     def __init__(
@@ -38,11 +38,7 @@ class Eraser:
         self._store, self._write_down, self._now, self._vitals = store, write_down, now, vitals
         self._tidied_s = float("-inf")
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._erase_all, self._vitals, task_status=task_status)
-
-    async def _erase_all(self) -> float:
+    async def _turn(self) -> float:
         projects = await self._store.projects()
         if projects:
             await self._write_down()

@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-import trio
-
 from actors.ports import Census, CensusTaker
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 log = logging.getLogger(__name__)
@@ -25,7 +23,7 @@ PERIOD_S: Final = 24 * 3600.0
 STANDBY_S: Final = 10.0
 
 
-class Heartbeat:
+class Heartbeat(Rounds):
     """Beats until cancelled."""
 
     def __init__(
@@ -42,11 +40,7 @@ class Heartbeat:
         self._census, self._compose, self._deliver = census, compose, deliver
         self._now, self._vitals = now, vitals
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._beat, self._vitals, task_status=task_status)
-
-    async def _beat(self) -> float:
+    async def _turn(self) -> float:
         if not self._leads():
             return STANDBY_S
         now = self._now()

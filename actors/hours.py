@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
-import trio
-
 from actors.ports import Hours
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 CUBES_ROUND_S: Final = 30.0
@@ -26,7 +24,7 @@ ROUND_HOURS: Final = 50
 BACKLOG_PAUSE_S: Final = 0.1
 
 
-class HourBuilder:
+class HourBuilder(Rounds):
     """Builds every `round_s` seconds, and without a long pause while there is a backlog.
 
     `now` is the clock that rows are stamped by: which hours are closed is decided by no other.
@@ -37,10 +35,6 @@ class HourBuilder:
     ) -> None:
         self._hours, self._now, self._vitals, self._round_s = hours, now, vitals, round_s
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._build, self._vitals, task_status=task_status)
-
-    async def _build(self) -> float:
+    async def _turn(self) -> float:
         built = await self._hours.build(await self._now(), ROUND_HOURS)
         return BACKLOG_PAUSE_S if built.more else self._round_s

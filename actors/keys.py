@@ -27,6 +27,7 @@ import trio
 
 from actors.ports import Eviction, KeyRecord, KeyStore, Outage
 from actors.reply import Reply, Unanswered
+from actors.rounds import OUTAGE_PAUSE_S
 from actors.supervision import Vitals
 from protocol.tokens import Scope, is_token, lookup_prefix
 
@@ -49,7 +50,6 @@ NOTE_USED_S: Final = 60.0
 #: Tokens under one lookup prefix that may be hashed within `NEGATIVE_TTL_S`. A prefix is no secret; whoever
 #: knows one must not be able to buy a bcrypt run with every wrong token.
 GUESSES_BOUND: Final = 10
-OUTAGE_PAUSE_S: Final = 1.0
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -19,6 +20,7 @@ import msgspec
 import trio
 
 from actors.ports import RunnerHost, RunnerLink, RunOutcomes, RunRequests, RunStore
+from actors.rounds import OUTAGE_PAUSE_S, through_outages
 from actors.run_courses import (
     AWAY_S,
     DETERMINISTIC,
@@ -54,7 +56,6 @@ RENEW_S: Final = 20.0
 LOOK_S: Final = 10.0
 #: How often expired keys are swept and findings pressed by themselves.
 UPKEEP_S: Final = 60.0
-OUTAGE_PAUSE_S: Final = 2.0
 #: How often the runner is asked how it is.
 HEALTH_S: Final = 15.0
 #: A runner that failed so often in a row is left alone for so long.
@@ -334,16 +335,8 @@ class Launcher:
 
     async def _settle(self, hold: _Hold, course: Course) -> None:
         """Store what it came to, through an outage; dropped when the run is lost."""
-        while True:
-            try:
-                stored = await self._stored(hold, course)
-            except Outage as outage:
-                self._vitals.waits(str(outage))
-                await trio.sleep(OUTAGE_PAUSE_S)
-                continue
-            if not stored:
-                log.warning("run %s was lost to another launcher", hold.lease.run_id)
-            return
+        if not await through_outages(partial(self._stored, hold, course), self._vitals):
+            log.warning("run %s was lost to another launcher", hold.lease.run_id)
 
     async def _stored(self, hold: _Hold, course: Course) -> bool:
         lease, spent, now = hold.lease, hold.spent, self._now()

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-import trio
-
 from actors.ports import Calendar
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 ROUND_S: Final = 3600.0
@@ -20,16 +18,12 @@ ROUND_S: Final = 3600.0
 PAUSE_S: Final = 1.0
 
 
-class Partitioner:
+class Partitioner(Rounds):
     """Keeps the partitions of yesterday, today and tomorrow in place, and brings rows home to their days."""
 
     def __init__(self, *, calendar: Calendar, now: Callable[[], datetime], vitals: Vitals) -> None:
         self._calendar, self._now, self._vitals = calendar, now, vitals
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._make_days, self._vitals, task_status=task_status)
-
-    async def _make_days(self) -> float:
+    async def _turn(self) -> float:
         await self._calendar.make_days(self._now())
         return PAUSE_S if await self._calendar.bring_home(self._now()) else ROUND_S

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from actors.ports import Deleted, PurgeStore
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 ROUND_S: Final = 5.0
@@ -28,7 +28,7 @@ LATE: Final = timedelta(days=1)
 AGAIN: Final = timedelta(hours=1)
 
 
-class Purger:
+class Purger(Rounds):
     """Empties deleted projects."""
 
     def __init__(self, *, store: PurgeStore, now: Callable[[], datetime], vitals: Vitals) -> None:
@@ -36,11 +36,7 @@ class Purger:
         #: When to look again at projects that were found empty.
         self._again: dict[int, datetime] = {}
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._empty_all, self._vitals, task_status=task_status)
-
-    async def _empty_all(self) -> float:
+    async def _turn(self) -> float:
         for project in await self._store.deleted():
             await self._empty(project)
         return ROUND_S

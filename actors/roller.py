@@ -14,10 +14,9 @@ from datetime import datetime
 from typing import Final
 
 import attrs
-import trio
 
 from actors.ports import TraceStore
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 #: How often the roller looks, and how many traces it takes in one transaction.
@@ -26,7 +25,6 @@ ROUND_S: Final = 0.25
 #: no trace waits longer for it.
 IDLE_S: Final = 1.0
 ROUND_TRACES: Final = 200
-OUTAGE_PAUSE_S: Final = 1.0
 
 
 @attrs.define
@@ -38,7 +36,7 @@ class RollerTally:
     settled: int = 0
 
 
-class TraceRoller:
+class TraceRoller(Rounds):
     """Looks for due traces four times a second, without a pause while there is a backlog, and once a second
     while nothing is due for as long. A round takes at most `traces`.
 
@@ -57,11 +55,7 @@ class TraceRoller:
         self._store, self._now, self._tally, self._vitals = store, now, tally, vitals
         self._traces = traces
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._settle, self._vitals, outage_pause_s=OUTAGE_PAUSE_S, task_status=task_status)
-
-    async def _settle(self) -> float:
+    async def _turn(self) -> float:
         now = await self._now()
         settled = await self._store.settle(now, self._traces)
         self._tally.rounds += 1

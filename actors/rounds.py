@@ -1,4 +1,4 @@
-"""One body for every loop: work, wait through an outage, rest.
+"""One body for every loop: work, wait through an outage, rest; and one for work that an outage only delays.
 
 Owns the rhythm of the actors that do a piece of work now and then; what the work is, is theirs. Never catches
 anything but an outage: a bug goes up to `keep`.
@@ -6,16 +6,46 @@ anything but an outage: a bug goes up to `keep`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, NoReturn
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain, repeat
+from math import inf
+from typing import Final, NoReturn, TypeVar
 
 import trio
 
 from actors.supervision import Vitals
 from protocol.storage import Outage
 
+T = TypeVar("T")
+
 #: How long a loop waits before it tries again while the store is away.
-OUTAGE_PAUSE_S: Final = 2.0
+OUTAGE_PAUSE_S: Final = 1.0
+
+
+async def through_outages(
+    attempt: Callable[[], Awaitable[T]],
+    vitals: Vitals,
+    *,
+    pauses_s: Sequence[float] = (OUTAGE_PAUSE_S,),
+    until_s: float = inf,
+) -> T:
+    """Do it, however many outages are in the way; the last pause is the one that is repeated.
+
+    Raises `Outage` only where the next attempt would come later than `until_s` on Trio's clock.
+    """
+    for pause_s in chain(pauses_s, repeat(pauses_s[-1])):
+        try:
+            result = await attempt()
+        except Outage as outage:
+            if trio.current_time() + pause_s >= until_s:
+                raise
+            vitals.waits(str(outage))
+            await trio.sleep(pause_s)
+        else:
+            vitals.works()
+            return result
+    raise AssertionError("unreachable")
 
 
 async def rounds(
@@ -23,7 +53,6 @@ async def rounds(
     vitals: Vitals,
     *,
     begin_after_s: float = 0.0,
-    outage_pause_s: float = OUTAGE_PAUSE_S,
     rest: Callable[[float], Awaitable[object]] = trio.sleep,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> NoReturn:
@@ -39,18 +68,31 @@ async def rounds(
             rest_s = await work()
         except Outage as outage:
             vitals.waits(str(outage))
-            rest_s = outage_pause_s if outage.pause_s is None else outage.pause_s
+            rest_s = OUTAGE_PAUSE_S if outage.pause_s is None else outage.pause_s
         else:
             vitals.works()
         await rest(rest_s)
 
 
-class Repeating:
-    """An actor that is nothing but its rounds: `work` as `rounds` does it."""
+class Rounds(ABC):
+    """An actor that is nothing but its rounds: a subclass keeps its vitals, and says what a turn is."""
+
+    _vitals: Vitals
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        await rounds(self._turn, self._vitals, task_status=task_status)
+
+    @abstractmethod
+    async def _turn(self) -> float:
+        """The work of `rounds`."""
+
+
+class Repeating(Rounds):
+    """Rounds of `work`."""
 
     def __init__(self, work: Callable[[], Awaitable[float]], vitals: Vitals) -> None:
         self._work, self._vitals = work, vitals
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._work, self._vitals, task_status=task_status)
+    async def _turn(self) -> float:
+        return await self._work()

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from actors.ports import Freed, Retention
-from actors.rounds import rounds
+from actors.rounds import Rounds
 from actors.supervision import Vitals
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class SweepTally:
         return attrs.asdict(self)
 
 
-class RetentionSweeper:
+class RetentionSweeper(Rounds):
     """Sweeps at the start, then every hour. A sweep that an outage cut off is taken up after a pause."""
 
     def __init__(
@@ -50,11 +50,7 @@ class RetentionSweeper:
         self._retention, self._now, self._tally, self._vitals = retention, now, tally, vitals
         self._freed: Counter[str] = Counter()
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        await rounds(self._sweep, self._vitals, task_status=task_status)
-
-    async def _sweep(self) -> float:
+    async def _turn(self) -> float:
         started_s = trio.current_time()
         await self._retention.sweep(self._now(), self._note)
         self._end(trio.current_time() - started_s)

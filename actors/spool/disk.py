@@ -39,7 +39,7 @@ COMMIT_BYTES: Final = 16 * 1024 * 1024
 #: Free space below which offers are refused.
 FLOOR_BYTES: Final = 128 * 1024 * 1024
 _PAGE_BYTES: Final = 16 * 1024
-OUTAGE_PAUSE_S: Final = 0.5
+RETRY_PAUSE_S: Final = 0.5
 
 
 class SpoolInUse(OperatorError):
@@ -353,6 +353,6 @@ class DiskWriter:
                 await self._spool.commit_once()
             except sqlite3.Error as error:
                 self._vitals.waits(f"the spool cannot be written: {error}")
-                await trio.sleep(OUTAGE_PAUSE_S)
+                await trio.sleep(RETRY_PAUSE_S)
             else:
                 self._vitals.works()

@@ -14,6 +14,7 @@ import trio
 
 from actors.drainer import Tally
 from actors.ports import Connect, Letter, Outage
+from actors.rounds import OUTAGE_PAUSE_S
 from actors.spool.broker import BrokerSpool
 from actors.spool.letters import DeadLetterTopic
 
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 
 #: How long a start waits to hear whether the broker is there.
 FIRST_WORD_TIMEOUT_S: Final = 5.0
-OUTAGE_PAUSE_S: Final = 1.0
 
 
 class BrokerLink:

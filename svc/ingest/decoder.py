@@ -20,7 +20,7 @@ from typing import Final
 import trio
 
 from actors.child_pipe import next_message
-from actors.exporters import ExporterWriter
+from actors.rounds import Repeating
 from actors.supervision import Vitals, keep
 from protocol.decoding import (
     SEEN_BYTES,
@@ -36,7 +36,7 @@ from protocol.decoding import (
 )
 from protocol.framing import Frames
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
-from svc.domain.exporters.counters import Observations
+from svc.domain.exporters.counters import EXPORTERS_ROUND_S, Observations
 from svc.domain.intake.batches import decoder
 from svc.domain.intake.packing import Seen
 from svc.domain.pricing.prices import PriceBook
@@ -111,14 +111,13 @@ async def _serve(orders_fd: int, answers_fd: int) -> None:
             )
             ingest = Ingest(decode, spans, attributes.ensure)
 
-            async def write_exporters() -> None:
+            async def write_exporters() -> float:
                 await ExporterStore(database).add(observations.take(), {}, now())
                 await attributes.exchange(database, now())
+                return EXPORTERS_ROUND_S
 
             vitals = Vitals("exporter-writer of a decoder")
-            await nursery.start(
-                partial(keep, lambda: ExporterWriter(write=write_exporters, vitals=vitals), vitals)
-            )
+            await nursery.start(partial(keep, partial(Repeating, write_exporters, vitals), vitals))
             collect_seldom()
             # A parent that is gone wants no answer; the end of its orders says so.
             with suppress(trio.BrokenResourceError):

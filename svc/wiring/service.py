@@ -16,7 +16,6 @@ from actors.compiled import CompiledModules, awaited
 from actors.decoders import DecoderProcess, Decoders, Lane
 from actors.detecting import Detecting
 from actors.drainer import GROUP, SMALL_GROUP, Drainer, Tally
-from actors.exporters import ExporterWriter
 from actors.hours import CUBES_ROUND_S, ROLLUPS_ROUND_S, HourBuilder
 from actors.keys import HASHERS, MAILBOX_BOUND, KeyCache, Keys, RevocationListener, Verdicts, Verify
 from actors.keys import snapshot as keys_snapshot
@@ -40,7 +39,7 @@ from svc.application.safekeeping import Safekeeping
 from svc.application.shared_prices import SharedPrices
 from svc.application.teeing import Teeing
 from svc.config.table import Settings
-from svc.domain.exporters.counters import Observations
+from svc.domain.exporters.counters import EXPORTERS_ROUND_S, Observations
 from svc.domain.intake.batches import decoder, split
 from svc.domain.pricing.prices import PriceBook
 from svc.domain.pricing.rates import OwnPrices
@@ -297,7 +296,7 @@ class Service:
                 "key-news", partial(RevocationListener, verdicts=self.verdicts, store=self.key_store)
             ),
             self._builder(CubeStore(self.pools.upkeep), "cube-builder", CUBES_ROUND_S),
-            self.board.spare("exporter-writer", partial(ExporterWriter, write=self._write_exporters)),
+            self.board.spare("exporter-writer", partial(Repeating, self._write_exporters)),
             self._builder(RollupStore(self.pools.upkeep), "rollup-writer", ROLLUPS_ROUND_S),
             self.board.spare("purger", partial(Purger, store=purge, now=now)),
             self.board.spare("partitioner", partial(Partitioner, calendar=self.days, now=now)),
@@ -371,10 +370,11 @@ class Service:
         """The front listens there."""
         self.port = self.dispatcher.port = port
 
-    async def _write_exporters(self) -> None:
+    async def _write_exporters(self) -> float:
         rejected = self.intake.tally.take_rejections()
         await ExporterStore(self.pools.upkeep).add(self.observations.take(), rejected, now())
         await self.attributes.exchange(self.pools.upkeep, now())
+        return EXPORTERS_ROUND_S
 
     def adopt(self, own: OwnPrices) -> None:
         """Price by these from now on, in every process."""

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.roller import IDLE_S, OUTAGE_PAUSE_S, ROUND_S, ROUND_TRACES, RollerTally, TraceRoller
+from actors.roller import IDLE_S, ROUND_S, ROUND_TRACES, RollerTally, TraceRoller
+from actors.rounds import OUTAGE_PAUSE_S
 from actors.supervision import Vitals, keep
 from protocol.storage import Outage, Settled
 from tests.actors.every_await import Strike, at_every_await

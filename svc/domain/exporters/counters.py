@@ -33,6 +33,9 @@ from svc.domain.traces.rollup import MODEL_CALLS
 
 #: The scope of the sample traces.
 DEMO_SCOPE: Final = "trace-svc.demo"
+#: How often what was counted is written. What an outage keeps from the store is given up: these are
+#: statistics, and waiting for them would fill memory.
+EXPORTERS_ROUND_S: Final = 5.0
 #: Spans of an exporter that are looked into at once, and then one in so many.
 FIRST: Final = 16
 ONE_IN: Final = 128
