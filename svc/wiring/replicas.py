@@ -13,12 +13,11 @@ from svc.application.shared_prices import SharedPrices
 from svc.front.auth.limits import AttemptLimiter
 from svc.store.postgres.database import Database
 from svc.store.replicas import attempts, prices
-from svc.store.replicas.notices import notices
 
 
 def price_loop(shared: SharedPrices, board: Board) -> Loop:
     """The actor that hears of what other copies have read."""
-    subscribe = partial(notices, shared.store.database, prices.CHANNEL)
+    subscribe = partial(shared.store.database.listening, prices.CHANNEL)
     return board.spare("price-news", partial(NotificationListener, notices=subscribe, check=shared.check))
 
 
@@ -32,7 +31,7 @@ def shared_attempts(limiter: AttemptLimiter, database: Database, window_s: float
 
 def attempt_loops(shared: SharedAttempts, board: Board) -> list[Loop]:
     """Who tells and who hears."""
-    subscribe = partial(notices, shared.store.database, attempts.CHANNEL)
+    subscribe = partial(shared.store.database.listening, attempts.CHANNEL)
     return [
         board.spare("try-teller", partial(AttemptReporter, queue=shared.queue, store=shared.store)),
         board.spare("try-news", partial(NotificationListener, notices=subscribe, check=shared.check)),

@@ -13,7 +13,7 @@ from svc.application.shared_prices import SharedPrices
 from svc.domain.pricing.rates import OwnPrices
 from svc.ingest.prices import BadPrices
 from svc.store.postgres.database import Database
-from svc.store.replicas.notices import hears_itself, notices
+from svc.store.replicas.notices import hears_itself
 from svc.store.replicas.prices import CHANNEL, OwnPricesStore
 
 PRICES = '[[price]]\nmodel = "house-model"\ninput = {rate}\n'
@@ -36,7 +36,7 @@ async def test_what_one_copy_reads_all_have_and_none_takes_it_twice(store: Datab
             looked.set()
 
     async with trio.open_nursery() as nursery:
-        listener = NotificationListener(notices=lambda: notices(store, CHANNEL), check=check, vitals=vitals)
+        listener = NotificationListener(notices=lambda: store.listening(CHANNEL), check=check, vitals=vitals)
         await other.check()
         nursery.start_soon(lambda: listener.run())
         file.write_text(PRICES.format(rate=1))

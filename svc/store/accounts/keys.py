@@ -19,7 +19,7 @@ import attrs
 import bcrypt
 import trio
 
-from protocol.storage import Eviction, KeyRecord, Outage
+from protocol.storage import Eviction, KeyRecord
 from protocol.tokens import FEEDBACK_PURPOSE, MCP_PURPOSE, OAUTH_PURPOSE, Scope, lookup_prefix, new_token
 from svc.store.accounts.audit import SYSTEM, Action, record
 from svc.store.postgres.database import Connection, Database
@@ -274,7 +274,6 @@ class PostgresKeyStore:
                 async for payload in payloads:
                     kind, _, value = payload.partition(":")
                     yield Eviction(project_id=int(value)) if kind == "project" else Eviction(key_id=value)
-                raise Outage("the connection for key notices was lost")
 
             async with aclosing(notices()) as stream:
                 yield stream

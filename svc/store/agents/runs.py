@@ -12,14 +12,13 @@ its project. Leases are told by the database's clock, the only one that all repl
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 import msgspec
-import trio
 
 from protocol.agents import (
     EVENTS_KEPT,
@@ -264,11 +263,9 @@ class PostgresRunStore:
 
         return await self.database.run(work)
 
-    @asynccontextmanager
-    async def notices(self) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Hear when a run may be due or is to be cancelled, from any process. Raises `Outage`."""
-        async with self.database.listening(CHANNEL) as payloads:
-            yield payloads
+        return self.database.listening(CHANNEL)
 
     async def _set(self, lease: RunLease, columns: str, *values: Any) -> bool:
         return await self.database.run(lambda connection: _set(connection, lease, columns, *values))

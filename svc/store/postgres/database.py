@@ -9,8 +9,8 @@ Cancellation: cancelling `run` cancels the query on the server; see `svc.store.p
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from math import inf
 from typing import Any, Final, Literal, TypeVar
 
@@ -179,11 +179,11 @@ class Database:
         return Outage(f"{text} ({error if isinstance(error, NoServer) else type(error).__name__})")
 
     @asynccontextmanager
-    async def listening(self, channel: str) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
-        """The payloads of `NOTIFY channel`, on a connection of its own.
+    async def listening(self, channel: str) -> AsyncIterator[AsyncIterator[str]]:
+        """The payloads of `NOTIFY channel`, on a connection of its own. Raises `Outage` if it cannot listen.
 
-        The channel closes when the connection is lost or a notice had to be dropped (64 unread ones):
-        either way the reader must assume that it missed something. Raises `Outage` when it cannot listen.
+        So does the iterator when the connection is lost or a notice had to be dropped (64 unread ones):
+        either way the reader must assume that it missed something.
         """
         send, receive = trio.open_memory_channel[str](64)
 
@@ -192,6 +192,11 @@ class Database:
                 send.send_nowait(str(payload))
             except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
                 send.close()
+
+        async def payloads() -> AsyncGenerator[str, None]:
+            async for payload in receive:
+                yield payload
+            raise Outage(f"the connection for notices of {channel} was lost")
 
         async def subscribe() -> asyncpg.Connection:
             connection = await self._servers.connect()
@@ -205,8 +210,8 @@ class Database:
         except (*AWAY, TimeoutError, trio.TooSlowError) as error:
             raise self._away("cannot listen to the database", error) from error
         try:
-            with receive:
-                yield receive
+            async with aclosing(payloads()) as stream:
+                yield stream
         finally:
             connection.terminate()
             send.close()

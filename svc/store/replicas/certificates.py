@@ -19,7 +19,6 @@ import msgspec
 from protocol.certificates import Challenge, ChallengeKind, Kept, Pair
 from protocol.sealed import Lost
 from svc.store.postgres.database import Connection, Database
-from svc.store.replicas.notices import notices
 
 CHANNEL: Final = "tls"
 
@@ -129,7 +128,7 @@ class PostgresCertificateStore:
 
     def notices(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Hear of every change. The iterator raises `Outage` when it goes deaf."""
-        return notices(self.database, CHANNEL)
+        return self.database.listening(CHANNEL)
 
 
 async def _tell(connection: Connection) -> None:
