@@ -45,7 +45,6 @@ from svc.runtime.handover import Inherited, Successor, rehearse
 from svc.store.accounts.audit import SYSTEM
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import Connection
 from svc.store.postgres.pools import open_pools
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.wiring.service import Service
@@ -334,12 +333,7 @@ async def _owner_url(service: Service, url: str) -> str | None:
 
 async def _first_keys(store: Store) -> tuple[str, str] | None:
     """A write key and a query key for the default project, if this instance has no key at all yet."""
-
-    async def has_keys(connection: Connection) -> bool:
-        # Whether any key was ever made here.
-        return bool(await connection.fetchval("select exists (select from api_key)"))
-
-    if await store.database.run(has_keys, readonly=True):
+    if await store.database.fetch("select from api_key limit 1"):
         return None
     project = await ProjectStore(store.database).make_default()
     if project is None:

@@ -41,7 +41,7 @@ from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.clock import now
 from svc.secrets.own import kept_here, with_own_secrets
 from svc.store.accounts.projects import DEFAULT_ORG
-from svc.store.postgres.database import AWAY, Connection, Database
+from svc.store.postgres.database import AWAY, Database
 from svc.store.postgres.embedded.cluster import MAJOR, EmbeddedServerError, majors_in
 from svc.store.postgres.embedded.majors import older_data
 from svc.store.postgres.embedded.postmaster import read_postmaster
@@ -191,14 +191,9 @@ async def _database(settings: Settings) -> list[Finding]:
     if address is None:
         return [*_embedded(settings), *await _embedded_schema(settings)]
 
-    async def work(connection: Connection) -> str:
-        # Which server this is.
-        server: str = await connection.fetchval("show server_version")
-        return server
-
     async with open_store(settings, as_it_is=True) as store:
         try:
-            server = await store.database.run(work, transaction=False, timeout_s=TIMEOUT_S)
+            (row,) = await store.database.fetch("show server_version", timeout_s=TIMEOUT_S)
             hears = await hears_itself(store.database)
             schema = await _schema(store.database)
             clients = await _clients(store.database, schema)
@@ -211,7 +206,8 @@ async def _database(settings: Settings) -> list[Finding]:
             " connect without it"
         )
         notices = Finding("FAIL", "notices", text)
-    findings = [Finding("ok", "database", f"{address.label()} runs PostgreSQL {server}"), schema, notices]
+    version = f"{address.label()} runs PostgreSQL {row['server_version']}"
+    findings = [Finding("ok", "database", version), schema, notices]
     return [*findings, *clients, *await _replica(settings)]
 
 

@@ -107,17 +107,13 @@ class AccountStore:
     async def sign_in(self, email_key: str, password: str) -> Account | None:
         """The account behind an address and its password, or None."""
         # The account and its hash; an unknown address is checked against nobody's.
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(
-                f"select {SHOWN}, password_hash from account where email_key = $1", email_key
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {SHOWN}, password_hash from account where email_key = $1", email_key
         )
-        password_hash = (
-            _nobodys_hash(self.cost) if row is None or not row["has_password"] else row["password_hash"]
-        )
+        has_password = bool(rows and rows[0]["has_password"])
+        password_hash = rows[0]["password_hash"] if has_password else _nobodys_hash(self.cost)
         fits = await self._in_turn(_fits, password, password_hash)
-        return as_account(row) if row is not None and row["has_password"] and fits else None
+        return as_account(rows[0]) if has_password and fits else None
 
     async def sign_in_by_sso(
         self, sso: tuple[str, str], verified: tuple[str, str] | None
@@ -166,11 +162,8 @@ class AccountStore:
 
     async def find(self, account_id: UUID) -> Account | None:
         """An account by its id."""
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(f"select {SHOWN} from account where id = $1", account_id),
-            readonly=True,
-        )
-        return None if row is None else as_account(row)
+        rows = await self.database.fetch(f"select {SHOWN} from account where id = $1", account_id)
+        return as_account(rows[0]) if rows else None
 
     async def change_password(
         self, account_id: UUID, current: str, new: str, *, keep: UUID | None = None
@@ -209,16 +202,13 @@ class AccountStore:
     async def places(self, account_id: UUID) -> Sequence[Place]:
         """Where an account belongs."""
         # Every membership with its organization.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select o.id, o.slug, o.name, m.role, array(select r.project_id from project_membership r"
-                " join project p on p.id = r.project_id and p.deleted_at is null"
-                " where r.account_id = m.account_id and r.org_id = m.org_id) as project_ids"
-                " from membership m join organization o on o.id = m.org_id"
-                " where m.account_id = $1 order by o.id",
-                account_id,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select o.id, o.slug, o.name, m.role, array(select r.project_id from project_membership r"
+            " join project p on p.id = r.project_id and p.deleted_at is null"
+            " where r.account_id = m.account_id and r.org_id = m.org_id) as project_ids"
+            " from membership m join organization o on o.id = m.org_id"
+            " where m.account_id = $1 order by o.id",
+            account_id,
         )
         return [
             Place(
@@ -231,31 +221,19 @@ class AccountStore:
 
     async def by_email(self, email_key: str) -> Account | None:
         """An account by its address, as it is compared."""
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(
-                f"select {SHOWN} from account where email_key = $1", email_key
-            ),
-            readonly=True,
-        )
-        return None if row is None else as_account(row)
+        rows = await self.database.fetch(f"select {SHOWN} from account where email_key = $1", email_key)
+        return as_account(rows[0]) if rows else None
 
     async def all(self) -> Sequence[tuple[Account, OrgRole | None]]:
         """Every account with its role in the organization, the oldest first."""
         # Who there is, members or not.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                f"select {SHOWN}, (select role from membership m where m.account_id = account.id limit 1)"
-                " as role from account order by created_at, id"
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {SHOWN}, (select role from membership m where m.account_id = account.id limit 1)"
+            " as role from account order by created_at, id"
         )
         return [(as_account(row), row["role"]) for row in rows]
 
     async def any(self) -> bool:
         """Whether any account exists."""
         # The cheapest way to see one.
-        return bool(
-            await self.database.run(
-                lambda connection: connection.fetchval("select exists (select from account)"), readonly=True
-            )
-        )
+        return bool(await self.database.fetch("select from account limit 1"))

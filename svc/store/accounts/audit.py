@@ -148,14 +148,11 @@ class AuditStore:
         """At most `PAGE` rows and one more, of a project or of an organization, older than `before`."""
         column, value = ("project_id", project_id) if project_id is not None else ("org_id", org_id)
         # One page by the identity, which grows with time.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select id, action, actor, subject_kind, subject_id, details, occurred_at from audit_row"
-                f" where {column} = $1 and ($2::bigint is null or id < $2) order by id desc limit {PAGE + 1}",
-                value,
-                before,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select id, action, actor, subject_kind, subject_id, details, occurred_at from audit_row"
+            f" where {column} = $1 and ($2::bigint is null or id < $2) order by id desc limit {PAGE + 1}",
+            value,
+            before,
         )
         return [
             AuditRow(**{**dict(row.items()), "details": msgspec.json.decode(row["details"])}) for row in rows

@@ -68,25 +68,19 @@ class IntegrationStore:
 
     async def list(self, org_id: int) -> Sequence[Integration]:
         """Those of an organization, by kind and name."""
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                f"select {_COLUMNS} from integration where org_id = $1 order by kind, name, id limit $2",
-                org_id,
-                INTEGRATIONS_MAX,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {_COLUMNS} from integration where org_id = $1 order by kind, name, id limit $2",
+            org_id,
+            INTEGRATIONS_MAX,
         )
         return [_integration(row) for row in rows]
 
     async def one(self, org_id: int, integration_id: UUID) -> Integration | None:
         """One of an organization, or None."""
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(
-                f"select {_COLUMNS} from integration where org_id = $1 and id = $2", org_id, integration_id
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {_COLUMNS} from integration where org_id = $1 and id = $2", org_id, integration_id
         )
-        return None if row is None else _integration(row)
+        return _integration(rows[0]) if rows else None
 
     async def put(self, integration: Integration, actor: str) -> NameTaken | TooMany | None:
         """Insert it, or replace the one of its id."""
@@ -144,28 +138,23 @@ class IntegrationStore:
 
     async def all_sealed(self) -> Sequence[Integration]:
         """Every integration with a sealed secret, of all organizations."""
-        rows = await self.database.run(
-            # A table of settings: a handful of rows each.
-            lambda connection: connection.fetch(
-                f"select {_COLUMNS} from integration where sealed is not null order by org_id, kind, name"
-            ),
-            readonly=True,
+        # A table of settings: a handful of rows each.
+        rows = await self.database.fetch(
+            f"select {_COLUMNS} from integration where sealed is not null order by org_id, kind, name"
         )
         return [_integration(row) for row in rows]
 
     async def reseal(self, integration: Integration, sealed: str) -> bool:
         """Replace the sealed text, unless somebody has changed it meanwhile."""
-        status = await self.database.run(
-            # Only in place of what was opened.
-            lambda connection: connection.execute(
-                "update integration set sealed = $4 where org_id = $1 and id = $2 and sealed = $3",
-                integration.org_id,
-                integration.id,
-                integration.sealed,
-                sealed,
-            )
+        # Only in place of what was opened.
+        rows = await self.database.fetch(
+            "update integration set sealed = $4 where org_id = $1 and id = $2 and sealed = $3 returning id",
+            integration.org_id,
+            integration.id,
+            integration.sealed,
+            sealed,
         )
-        return status == "UPDATE 1"
+        return bool(rows)
 
 
 async def _record(

@@ -155,13 +155,11 @@ class InvitationStore:
     async def offer(self, account_id: UUID) -> Offer | None:
         """The invitation of an account. One that would give it no more than it has is withdrawn."""
         # One account, and the one invitation of its address.
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(_OFFER, account_id), readonly=True
-        )
-        if row is None:
+        rows = await self.database.fetch(_OFFER, account_id)
+        if not rows:
             return None
-        if _adds(row):
-            return _offer(row)
+        if _adds(rows[0]):
+            return _offer(rows[0])
 
         async def work(connection: Connection) -> None:
             row = await _locked(connection, account_id)

@@ -146,13 +146,9 @@ class PostgresKeyStore:
 
     async def list(self, project_id: int) -> Sequence[Key]:
         """All keys of a project, newest first, revoked ones included."""
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                f"select {_SHOWN} from api_key where project_id = $1 and {_PEOPLES}"
-                " order by created_at desc, id",
-                project_id,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {_SHOWN} from api_key where project_id = $1 and {_PEOPLES} order by created_at desc, id",
+            project_id,
         )
         return [_key(row) for row in rows]
 
@@ -215,15 +211,12 @@ class PostgresKeyStore:
     async def keys_behind(self, lookup_prefix: str) -> Sequence[KeyRecord]:
         """The keys behind a prefix, living ones first; more than one only by a rare coincidence."""
         # Candidates for a token; a deleted project has no keys that verify.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select k.id::text as key_id, k.project_id, k.scope, k.secret_hash, k.purpose, k.expires_at,"
-                " k.revoked_at is not null or p.deleted_at is not null as revoked"
-                " from api_key k join project p on p.id = k.project_id"
-                " where k.token_prefix = $1 order by revoked, k.created_at limit 4",
-                lookup_prefix,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select k.id::text as key_id, k.project_id, k.scope, k.secret_hash, k.purpose, k.expires_at,"
+            " k.revoked_at is not null or p.deleted_at is not null as revoked"
+            " from api_key k join project p on p.id = k.project_id"
+            " where k.token_prefix = $1 order by revoked, k.created_at limit 4",
+            lookup_prefix,
             timeout_s=8.0,
         )
         return [KeyRecord(**dict(row.items())) for row in rows]
@@ -256,13 +249,11 @@ class PostgresKeyStore:
     async def note_used(self, used: dict[str, datetime]) -> None:
         """Write down when keys were used last; never moves backwards."""
         # One update for all of them.
-        await self.database.run(
-            lambda connection: connection.execute(
-                "update api_key k set last_used_at = greatest(k.last_used_at, used.at)"
-                " from unnest($1::uuid[], $2::timestamptz[]) as used (id, at) where k.id = used.id",
-                [UUID(key_id) for key_id in used],
-                list(used.values()),
-            )
+        await self.database.fetch(
+            "update api_key k set last_used_at = greatest(k.last_used_at, used.at)"
+            " from unnest($1::uuid[], $2::timestamptz[]) as used (id, at) where k.id = used.id",
+            [UUID(key_id) for key_id in used],
+            list(used.values()),
         )
 
     @asynccontextmanager
@@ -281,15 +272,12 @@ class PostgresKeyStore:
     async def _find(self, project_id: int, key_id: str) -> Key | None:
         if _uuid(key_id) is None:
             return None
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(
-                f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid and {_PEOPLES}",
-                project_id,
-                UUID(key_id),
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {_SHOWN} from api_key where project_id = $1 and id = $2::uuid and {_PEOPLES}",
+            project_id,
+            UUID(key_id),
         )
-        return None if row is None else _key(row)
+        return _key(rows[0]) if rows else None
 
 
 async def revoked_in(

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -116,13 +116,10 @@ class LoginStore:
     async def list(self, account_id: UUID) -> Sequence[LoginRow]:
         """The living sessions of an account, newest first."""
         # At most as many as may live.
-        rows: Sequence[Any] = await self.database.run(
-            lambda connection: connection.fetch(
-                "select id, created_at, last_seen_at, expires_at, address, user_agent from login_session"
-                " where account_id = $1 and expires_at > now() order by created_at desc, id",
-                account_id,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select id, created_at, last_seen_at, expires_at, address, user_agent from login_session"
+            " where account_id = $1 and expires_at > now() order by created_at desc, id",
+            account_id,
         )
         return [LoginRow(**dict(row.items())) for row in rows]
 
@@ -135,11 +132,7 @@ class LoginStore:
         return await self._delete("account_id = $1 and id <> $2", account_id, but)
 
     async def _delete(self, where: str, *values: UUID) -> int:
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                f"delete from login_session where {where} returning id", *values
-            )
-        )
+        rows = await self.database.fetch(f"delete from login_session where {where} returning id", *values)
         return len(rows)
 
 

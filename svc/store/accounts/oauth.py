@@ -98,31 +98,25 @@ class OAuthStore:
 
     async def client(self, client_id: str) -> OAuthClient | None:
         """A registered application."""
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(
-                "select id, name, redirect_uris from oauth_client where id = $1"
-                " and (used_at is not null or made_at >= now() - $2::interval)",
-                client_id,
-                UNUSED_TERM,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select id, name, redirect_uris from oauth_client where id = $1"
+            " and (used_at is not null or made_at >= now() - $2::interval)",
+            client_id,
+            UNUSED_TERM,
         )
-        return None if row is None else OAuthClient(row["id"], row["name"], tuple(row["redirect_uris"]))
+        return OAuthClient(rows[0]["id"], rows[0]["name"], tuple(rows[0]["redirect_uris"])) if rows else None
 
     async def projects(self, account_id: UUID) -> Sequence[GrantableProject]:
         """The projects that somebody may let applications read, the oldest first."""
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select p.id, p.slug, p.name, o.slug as org_slug, o.name as org_name from membership m"
-                " join organization o on o.id = m.org_id"
-                " join project p on p.org_id = o.id and p.deleted_at is null"
-                " left join project_membership r on r.project_id = p.id and r.account_id = m.account_id"
-                " where m.account_id = $1 and (m.role = any($2::text[]) or r.role = any($2::text[]))"
-                f" order by p.id limit {PROJECTS_SHOWN}",
-                account_id,
-                MEMBER_ROLES,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select p.id, p.slug, p.name, o.slug as org_slug, o.name as org_name from membership m"
+            " join organization o on o.id = m.org_id"
+            " join project p on p.org_id = o.id and p.deleted_at is null"
+            " left join project_membership r on r.project_id = p.id and r.account_id = m.account_id"
+            " where m.account_id = $1 and (m.role = any($2::text[]) or r.role = any($2::text[]))"
+            f" order by p.id limit {PROJECTS_SHOWN}",
+            account_id,
+            MEMBER_ROLES,
         )
         return [GrantableProject(**dict(row.items())) for row in rows]
 
@@ -188,17 +182,14 @@ class OAuthStore:
 
     async def grants(self, project_id: int) -> Sequence[OAuthGrant]:
         """The living grants of a project, the newest first."""
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select g.id, g.client_name, g.redirect_uri, a.email, g.made_at, g.refreshed_at,"
-                " (select max(k.last_used_at) from api_key k where k.purpose = 'oauth'"
-                "  and k.minted_by = 'oauth:' || g.id::text) as last_used_at"
-                " from oauth_grant g join account a on a.id = g.account_id"
-                " where g.project_id = $1 and g.code_used_at is not null and g.expires_at > now()"
-                f" order by g.made_at desc, g.id limit {GRANTS_SHOWN}",
-                project_id,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select g.id, g.client_name, g.redirect_uri, a.email, g.made_at, g.refreshed_at,"
+            " (select max(k.last_used_at) from api_key k where k.purpose = 'oauth'"
+            "  and k.minted_by = 'oauth:' || g.id::text) as last_used_at"
+            " from oauth_grant g join account a on a.id = g.account_id"
+            " where g.project_id = $1 and g.code_used_at is not null and g.expires_at > now()"
+            f" order by g.made_at desc, g.id limit {GRANTS_SHOWN}",
+            project_id,
         )
         return [OAuthGrant(**dict(row.items())) for row in rows]
 

@@ -138,8 +138,7 @@ class OAuthTokenStore:
 
     async def _tokens(self, known: str, digest: bytes, work: Any) -> OAuthTokens | EndedGrant | None:
         """What `work` answers with fresh tokens; none are made for a secret that nobody has."""
-        row = await self.database.run(lambda connection: connection.fetchrow(known, digest), readonly=True)
-        if row is None:
+        if not await self.database.fetch(known, digest):
             return None
         tokens = OAuthTokens(new_token("admin"), f"svc_r_{secrets.token_urlsafe(32)}")
         secret_hash = await trio.to_thread.run_sync(secret_hash_of, tokens.access, limiter=self.hashers)

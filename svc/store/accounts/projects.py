@@ -78,23 +78,17 @@ class ProjectStore:
 
     async def list(self, org_id: int) -> list[Listed]:
         """The living projects of an organization, the oldest first."""
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                f"select {_LISTED} from project where org_id = $1 and deleted_at is null order by id", org_id
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {_LISTED} from project where org_id = $1 and deleted_at is null order by id", org_id
         )
         return [_listed(row) for row in rows]
 
     async def get(self, project_id: int) -> Listed | None:
         """A living project by its id."""
-        row = await self.database.run(
-            lambda connection: connection.fetchrow(
-                f"select {_LISTED} from project where id = $1 and deleted_at is null", project_id
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            f"select {_LISTED} from project where id = $1 and deleted_at is null", project_id
         )
-        return None if row is None else _listed(row)
+        return _listed(rows[0]) if rows else None
 
     async def create(self, org_id: int, slug: str, name: str, *, actor: str) -> Listed | None:
         """A new project, or None when a living one has the slug."""

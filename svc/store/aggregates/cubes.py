@@ -145,12 +145,8 @@ class CubeStore:
 
     async def _dirty(self, limit: int) -> list[tuple[int, str, datetime]]:
         # Marked hours, oldest mark first; of those that were marked at once the newest.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select project_id, dataset, hour from cube_dirty order by marked_at, hour desc limit $1",
-                limit,
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select project_id, dataset, hour from cube_dirty order by marked_at, hour desc limit $1", limit
         )
         return [(row["project_id"], row["dataset"], row["hour"]) for row in rows]
 

@@ -47,10 +47,8 @@ async def differing_rows(database: Database, tables: Sequence[Relation]) -> list
 async def kinds_by_rows(database: Database) -> dict[int, dict[str, int]]:
     """How many spans of each kind every project has, counted one by one."""
     counts: dict[int, dict[str, int]] = {}
-    rows = await database.run(
-        lambda connection: connection.fetch("select project_id, kind, count(*) as n from span group by 1, 2"),
-        readonly=True,
-        timeout_s=_TIMEOUT_S,
+    rows = await database.fetch(
+        "select project_id, kind, count(*) as n from span group by 1, 2", timeout_s=_TIMEOUT_S
     )
     for row in rows:
         counts.setdefault(row["project_id"], {})[row["kind"]] = row["n"]

@@ -102,18 +102,13 @@ class DayPartitions:
         back_days = await self.database.run(self._longest_term)
         low = midnight(today.date() - timedelta(days=back_days))
         high = midnight(today.date() + timedelta(days=WINDOW_AHEAD_DAYS + 1))
-
-        async def oldest(connection: Connection) -> datetime | None:
-            # The day that will expire first.
-            oldest: datetime | None = await connection.fetchval(
-                "select min(started_at) from span_default where started_at >= $1 and started_at < $2",
-                low,
-                high,
-            )
-            return oldest
-
-        lying = await self.database.run(oldest, readonly=True)
-        if lying is None:
+        # The day that will expire first.
+        rows = await self.database.fetch(
+            "select min(started_at) as oldest from span_default where started_at >= $1 and started_at < $2",
+            low,
+            high,
+        )
+        if (lying := rows[0]["oldest"]) is None:
             return False
         await self.database.run(lambda connection: make_day(connection, lying.date()))
         self._known.add(lying.date())

@@ -68,12 +68,10 @@ class PostgresDiskStore:
     async def max_wal_bytes(self) -> int:
         """How much log the server keeps for itself."""
         # In megabytes, as the server counts it.
-        wal_bytes: int = await self.database.run(
-            lambda connection: connection.fetchval(
-                "select setting::bigint * 1024 * 1024 from pg_settings where name = 'max_wal_size'"
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select setting::bigint * 1024 * 1024 as bytes from pg_settings where name = 'max_wal_size'"
         )
+        wal_bytes: int = rows[0]["bytes"]
         return wal_bytes
 
     async def drop(self, step: DropStep, now: datetime) -> int:
@@ -97,11 +95,8 @@ class PostgresDiskStore:
 
     async def _forget_traces(self, day: date, now: datetime) -> None:
         """Traces none of whose spans is left, and sessions none of whose traces is."""
-        rows = await self.database.run(
-            # Deleted projects too: their traces go like any others.
-            lambda connection: connection.fetch("select id from project order by id"),
-            readonly=True,
-        )
+        # Deleted projects too: their traces go like any others.
+        rows = await self.database.fetch("select id from project order by id")
         for row in rows:
             await sweep_traces(
                 self.database, row["id"], midnight(day) + timedelta(days=1), now, lambda _freed: None

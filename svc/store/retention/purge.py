@@ -30,12 +30,9 @@ class PostgresPurgeStore:
     async def deleted(self) -> Sequence[Deleted]:
         """Projects that were deleted and not purged to the end, the longest deleted first."""
         # Few at any time.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select id, deleted_at from project where deleted_at is not null and purged_at is null"
-                " order by deleted_at limit 1000"
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select id, deleted_at from project where deleted_at is not null and purged_at is null"
+            " order by deleted_at limit 1000"
         )
         return [Deleted(row["id"], row["deleted_at"]) for row in rows]
 
@@ -46,16 +43,13 @@ class PostgresPurgeStore:
         because the others are noted in them as they go.
         """
         # Ordinary tables, and the leaves of partitioned ones.
-        rows = await self.database.run(
-            lambda connection: connection.fetch(
-                "select format('%I.%I', n.nspname, c.relname) as name from pg_class c"
-                " join pg_namespace n on n.oid = c.relnamespace and n.nspname = current_schema()"
-                " join pg_attribute a on a.attrelid = c.oid and a.attname = 'project_id'"
-                " where c.relkind = 'r' and c.relname <> all($1::text[]) order by c.relname <> 'trace',"
-                " c.relname = 'project_count', 1",
-                list(KEPT),
-            ),
-            readonly=True,
+        rows = await self.database.fetch(
+            "select format('%I.%I', n.nspname, c.relname) as name from pg_class c"
+            " join pg_namespace n on n.oid = c.relnamespace and n.nspname = current_schema()"
+            " join pg_attribute a on a.attrelid = c.oid and a.attname = 'project_id'"
+            " where c.relkind = 'r' and c.relname <> all($1::text[]) order by c.relname <> 'trace',"
+            " c.relname = 'project_count', 1",
+            list(KEPT),
         )
         return [row["name"] for row in rows]
 
@@ -81,8 +75,6 @@ class PostgresPurgeStore:
     async def purged(self, project_id: int) -> None:
         """Note that nothing of a project is left."""
         # For good.
-        await self.database.run(
-            lambda connection: connection.execute(
-                "update project set purged_at = now() where id = $1 and deleted_at is not null", project_id
-            )
+        await self.database.fetch(
+            "update project set purged_at = now() where id = $1 and deleted_at is not null", project_id
         )

@@ -190,13 +190,10 @@ class RetentionStore:
         return await self.database.run(work, readonly=True)
 
     async def _terms(self) -> dict[int, Terms]:
-        rows = await self.database.run(
-            # Every project, deleted ones too: their rows go with the days they lie in.
-            lambda connection: connection.fetch(
-                "select p.id, r.trace_ttl_days, r.detection_ttl_days from project p"
-                " left join retention_override r on r.project_id = p.id order by p.id"
-            ),
-            readonly=True,
+        # Every project, deleted ones too: their rows go with the days they lie in.
+        rows = await self.database.fetch(
+            "select p.id, r.trace_ttl_days, r.detection_ttl_days from project p"
+            " left join retention_override r on r.project_id = p.id order by p.id"
         )
         return {
             row["id"]: Override(row["trace_ttl_days"], row["detection_ttl_days"]).over(self.defaults)

@@ -243,17 +243,11 @@ class DeadLetterRequests:
 
     async def _gone(self, letter_id: int) -> None:
         # Its spans are stored.
-        await self.database.run(
-            lambda connection: connection.execute("delete from dead_letter where id = $1", letter_id)
-        )
+        await self.database.fetch("delete from dead_letter where id = $1", letter_id)
 
     async def _refused(self, letter_id: int, reason: str) -> None:
         # Why it was refused this time.
-        await self.database.run(
-            lambda connection: connection.execute(
-                "update dead_letter set reason = $2 where id = $1", letter_id, reason
-            )
-        )
+        await self.database.fetch("update dead_letter set reason = $2 where id = $1", letter_id, reason)
 
 
 async def _told(

@@ -81,15 +81,10 @@ class DeadLetterStore:
 
     async def count_spans(self) -> int:
         """How many spans lie here."""
-
-        async def work(connection: Connection) -> int:
-            # All spans buried and neither replayed nor dropped since.
-            span_count: int = await connection.fetchval(
-                "select coalesce(sum(spans), 0)::bigint from dead_letter"
-            )
-            return span_count
-
-        return await self.database.run(work, readonly=True)
+        # All spans buried and neither replayed nor dropped since.
+        rows = await self.database.fetch("select coalesce(sum(spans), 0)::bigint as spans from dead_letter")
+        span_count: int = rows[0]["spans"]
+        return span_count
 
 
 async def _without_erased(connection: Connection, letters: Sequence[Letter]) -> Sequence[Letter]:

@@ -45,20 +45,16 @@ class ExporterStore:
 
     async def renamed(self, now: datetime) -> list[tuple[str, str, str, RenamedKey]]:
         """Keys that exporters of any project renamed lately: organization, project, service and what."""
-
-        async def work(connection: Connection) -> list[Any]:
-            # What came since yesterday, of every project.
-            rows: list[Any] = await connection.fetch(
-                "select o.slug as org, p.slug as project, service, sdk, sdk_version, scope, scope_version,"
-                " last_seen_at, seen from exporter_day d join project p on p.id = d.project_id"
-                " join organization o on o.id = p.org_id where d.day >= $1 and p.deleted_at is null"
-                f" order by d.last_seen_at desc limit {_MOST_ROWS}",
-                now.date() - timedelta(days=1),
-            )
-            return rows
-
+        # What came since yesterday, of every project.
+        recent = await self.database.fetch(
+            "select o.slug as org, p.slug as project, service, sdk, sdk_version, scope, scope_version,"
+            " last_seen_at, seen from exporter_day d join project p on p.id = d.project_id"
+            " join organization o on o.id = p.org_id where d.day >= $1 and p.deleted_at is null"
+            f" order by d.last_seen_at desc limit {_MOST_ROWS}",
+            now.date() - timedelta(days=1),
+        )
         by_project: dict[tuple[str, str], list[Any]] = {}
-        for row in await self.database.run(work, readonly=True):
+        for row in recent:
             by_project.setdefault((row["org"], row["project"]), []).append(row)
         return [
             (org, project, exporter.service, rename)

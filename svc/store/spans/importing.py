@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -16,7 +16,7 @@ from protocol.importing import StoredSums
 from protocol.storage import Outage, StoreRefused, WriteFailed, Written
 from svc.domain.intake.batches import StoredSpan
 from svc.store.postgres.clock import server_clock
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.spans.attribute_codes import AttributeCodes
 from svc.store.spans.call_sites import CallSites
@@ -73,17 +73,13 @@ class PostgresImportStore:
 
     async def found(self, project_id: int, ids: Sequence[bytes], last_trace: bytes) -> StoredSums:
         """Sums over those of the spans that are stored. `last_trace` is not counted as a trace again."""
-
-        async def work(connection: Connection) -> list[Any]:
-            rows: list[Any] = await connection.fetch(
-                _FOUND,
-                project_id,
-                [span_id[:_TRACE_BYTES] for span_id in ids],
-                [span_id[_TRACE_BYTES:] for span_id in ids],
-            )
-            return rows
-
-        rows = await self.database.run(work, readonly=True, timeout_s=_FOUND_TIMEOUT_S)
+        rows = await self.database.fetch(
+            _FOUND,
+            project_id,
+            [span_id[:_TRACE_BYTES] for span_id in ids],
+            [span_id[_TRACE_BYTES:] for span_id in ids],
+            timeout_s=_FOUND_TIMEOUT_S,
+        )
         return StoredSums(
             spans=sum(row["spans"] for row in rows),
             traces=sum(row["trace_id"] != last_trace for row in rows),

@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from svc.store.detection.cases.cases import TOP_FIRST
-from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.spans.availability import TRACE_AVAILABLE
 
 #: Resolved cases that are counted; beyond it does not matter how many they are.
@@ -212,20 +212,16 @@ class InboxReads:
 
     async def report(self, project_id: int, report_id: UUID) -> dict[str, Any] | None:
         """A report with the case it is about, running, done or failed; None when there is none."""
-
-        async def work(connection: Connection) -> dict[str, Any] | None:
-            # By its key.
-            row = await connection.fetchrow(
-                "select r.id, r.status, r.engine, r.report::text as report, r.failure, r.started_at,"
-                " r.finished_at, r.attempts, c.number, c.title, c.finding_id from rca_report r"
-                " join detection_case c on c.project_id = r.project_id and c.id = r.case_id"
-                " where r.project_id = $1 and r.id = $2",
-                project_id,
-                report_id,
-            )
-            if row is None:
-                return None
-            report = None if row["report"] is None else msgspec.json.decode(row["report"])
-            return {**dict(row.items()), "report": report, "reference": f"C-{row['number']}"}
-
-        return await self.database.run(work, readonly=True, timeout_s=READ_TIMEOUT_S)
+        rows = await self.database.fetch(
+            "select r.id, r.status, r.engine, r.report::text as report, r.failure, r.started_at,"
+            " r.finished_at, r.attempts, c.number, c.title, c.finding_id from rca_report r"
+            " join detection_case c on c.project_id = r.project_id and c.id = r.case_id"
+            " where r.project_id = $1 and r.id = $2",
+            project_id,
+            report_id,
+            timeout_s=READ_TIMEOUT_S,
+        )
+        if not rows:
+            return None
+        report = None if rows[0]["report"] is None else msgspec.json.decode(rows[0]["report"])
+        return {**dict(rows[0].items()), "report": report, "reference": f"C-{rows[0]['number']}"}

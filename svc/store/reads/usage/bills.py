@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -115,11 +115,7 @@ class BillReads:
         return [attrs.evolve(row, traces=traces.get(id(row), ())) for row in rows]
 
     async def _uses(self, project_id: int, first: date, last: date) -> list[TracedUse]:
-        async def work(connection: Connection) -> list[Any]:
-            rows: list[Any] = await connection.fetch(_USES, project_id, *_span_of(first, last))
-            return rows
-
-        rows = await self.database.run(work, readonly=True, timeout_s=TIMEOUT_S)
+        rows = await self.database.fetch(_USES, project_id, *_span_of(first, last), timeout_s=TIMEOUT_S)
         if len(rows) > MOST_GROUPS:
             raise TooManyGroups
         return [
