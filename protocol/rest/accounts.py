@@ -12,6 +12,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from protocol.sealed import Unlogged
+
 #: An instant as we print it.
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
@@ -41,17 +43,14 @@ _NO_TEXT: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
 _LOCAL: Final = re.compile(r"[^\s@\x00-\x20\x7f\"(),:;<>\[\]\\]{1,64}")
 
 
-class SignIn(msgspec.Struct, forbid_unknown_fields=True):
+class SignIn(Unlogged, forbid_unknown_fields=True):
     """An address and a password. Secrets: never log one."""
 
     email: Annotated[str, Meta(max_length=EMAIL_MAX)]
     password: Annotated[str, Meta(max_length=PASSWORD_MAX)]
 
-    def __repr__(self) -> str:
-        return "SignIn(…)"
 
-
-class SignUp(msgspec.Struct, forbid_unknown_fields=True):
+class SignUp(Unlogged, forbid_unknown_fields=True):
     """What a new account is made of. Secrets: never log one."""
 
     email: Annotated[str, Meta(max_length=EMAIL_MAX)]
@@ -59,18 +58,12 @@ class SignUp(msgspec.Struct, forbid_unknown_fields=True):
     #: The secret of an invitation, for whoever was given one.
     invitation: Annotated[str, Meta(max_length=INVITATION_MAX)] | None = None
 
-    def __repr__(self) -> str:
-        return "SignUp(…)"
 
-
-class PasswordChange(msgspec.Struct, forbid_unknown_fields=True):
+class PasswordChange(Unlogged, forbid_unknown_fields=True):
     """The old password and the new one. Secrets: never log one."""
 
     current_password: Annotated[str, Meta(max_length=PASSWORD_MAX)]
     new_password: Annotated[str, Meta(min_length=PASSWORD_MIN, max_length=PASSWORD_MAX)]
-
-    def __repr__(self) -> str:
-        return "PasswordChange(…)"
 
 
 class AccountShown(msgspec.Struct):
@@ -109,13 +102,10 @@ class Me(msgspec.Struct, omit_defaults=True):
     invitation: InvitationOffered | msgspec.UnsetType = msgspec.UNSET
 
 
-class InvitationAccepted(msgspec.Struct, forbid_unknown_fields=True):
+class InvitationAccepted(Unlogged, forbid_unknown_fields=True):
     """The acceptance of an invitation, with the secret of its link. Secrets: never log one."""
 
     invitation: Annotated[str, Meta(max_length=INVITATION_MAX)] | None = None
-
-    def __repr__(self) -> str:
-        return "InvitationAccepted(…)"
 
 
 class LinkWanted(msgspec.Struct, forbid_unknown_fields=True):

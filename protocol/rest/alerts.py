@@ -14,6 +14,7 @@ from msgspec import Meta
 from protocol.alerts import AlertSeverity, ChannelKind, DeliveryState, RuleKind
 from protocol.rest.accounts import NAME_MAX, Instant
 from protocol.rest.settings import SecretState
+from protocol.sealed import Unlogged
 
 Name = Annotated[str, Meta(max_length=NAME_MAX)]
 AlertId = Annotated[str, Meta(max_length=64)]
@@ -57,14 +58,11 @@ class ChannelShown(msgspec.Struct, kw_only=True):
     updated_at: Instant
 
 
-class ChannelMade(msgspec.Struct):
+class ChannelMade(Unlogged):
     """A channel, and its signing secret where we made it: shown this once."""
 
     channel: ChannelShown
     secret: str | None
-
-    def __repr__(self) -> str:
-        return "ChannelMade(…)"
 
 
 class ChannelTested(msgspec.Struct):

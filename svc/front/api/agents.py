@@ -24,7 +24,6 @@ from protocol.refusals import (
     OVERRULED,
     RUN_IS_OVER,
     Refusal,
-    Refused,
 )
 from protocol.rest.agents import (
     AgentSettingsShown,
@@ -55,13 +54,6 @@ _RUN: Final = PROJECT + "/agent-runs/{runId}"
 _REFUSED: Final = {"CLOSED": ALREADY_RESOLVED, "OVERRULED": OVERRULED}
 
 
-def _id(call: Call[Any], name: str, missing: Refusal) -> UUID:
-    try:
-        return UUID(call.path[name])
-    except ValueError:
-        raise Refused(missing) from None
-
-
 async def pressed(call: Call[Any], kind: RunKind, subject_id: UUID) -> RunPressed | Refusal:
     """Have an agent run, or name the one that does; the refusal of whoever cannot be judged."""
     if call.means.callers.disabled:
@@ -82,12 +74,12 @@ async def pressed(call: Call[Any], kind: RunKind, subject_id: UUID) -> RunPresse
 
 async def post_triage(call: Call[None]) -> RunPressed | Refusal:
     """Have an agent judge whether a finding is real, or name the run that does."""
-    return await pressed(call, "triage", _id(call, "findingId", NO_SUCH_FINDING))
+    return await pressed(call, "triage", call.id_of("findingId", NO_SUCH_FINDING))
 
 
 async def post_rerun(call: Call[None]) -> RunPressed | Refusal:
     """Have an agent look once more for the cause that a report was about."""
-    report_id = _id(call, "reportId", NO_SUCH_REPORT)
+    report_id = call.id_of("reportId", NO_SUCH_REPORT)
     case_id = await RunReads(call.means.questions).case_of_report(call.project.id, report_id)
     return NO_SUCH_REPORT if case_id is None else await pressed(call, "rca", case_id)
 
@@ -99,7 +91,7 @@ async def get_reports(call: Call[None]) -> dict[str, Any]:
 
 async def get_report(call: Call[None]) -> dict[str, Any] | Refusal:
     """One report with what it says."""
-    report_id = _id(call, "reportId", NO_SUCH_REPORT)
+    report_id = call.id_of("reportId", NO_SUCH_REPORT)
     report = await RunReads(call.means.questions).report(call.project.id, report_id)
     return NO_SUCH_REPORT if report is None else report
 
@@ -114,14 +106,14 @@ async def get_runs(call: Call[None]) -> dict[str, Any]:
 
 async def get_run(call: Call[None]) -> dict[str, Any] | Refusal:
     """One run with what happened in it."""
-    run = await RunReads(call.means.questions).one(call.project.id, _id(call, "runId", NO_SUCH_RUN))
+    run = await RunReads(call.means.questions).one(call.project.id, call.id_of("runId", NO_SUCH_RUN))
     return NO_SUCH_RUN if run is None else run
 
 
 async def post_cancel(call: Call[None]) -> RunCancelled | Refusal:
     """Have a run end. What it has cost stays counted."""
     did = await PostgresRunStore(call.means.database).cancel(
-        call.project.id, _id(call, "runId", NO_SUCH_RUN), call.author, call.means.now()
+        call.project.id, call.id_of("runId", NO_SUCH_RUN), call.author, call.means.now()
     )
     return NO_SUCH_RUN if did is None else RunCancelled() if did else RUN_IS_OVER
 

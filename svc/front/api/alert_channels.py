@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import attrs
 import msgspec
@@ -82,11 +82,7 @@ def _instant(moment: datetime | None) -> str | None:
 
 async def _channel(call: Call[Any]) -> AlertChannel:
     """The channel of the path. Raises `Refused`."""
-    try:
-        channel_id = UUID(call.path["channelId"])
-    except ValueError:
-        raise Refused(NO_SUCH_CHANNEL) from None
-    channel = await _store(call).one(call.project.id, channel_id)
+    channel = await _store(call).one(call.project.id, call.id_of("channelId", NO_SUCH_CHANNEL))
     if channel is None:
         raise Refused(NO_SUCH_CHANNEL)
     return channel

@@ -85,16 +85,9 @@ def _instant(moment: datetime | None) -> str | None:
     return None if moment is None else timestamp(moment)
 
 
-def _id(call: Call[Any], name: str, missing: Refusal) -> UUID:
-    try:
-        return UUID(call.path[name])
-    except ValueError:
-        raise Refused(missing) from None
-
-
 async def _rule(call: Call[Any]) -> AlertRule:
     """The rule of the path. Raises `Refused`."""
-    rule = await _store(call).one(call.project.id, _id(call, "ruleId", NO_SUCH_RULE))
+    rule = await _store(call).one(call.project.id, call.id_of("ruleId", NO_SUCH_RULE))
     if rule is None:
         raise Refused(NO_SUCH_RULE)
     return rule
@@ -229,7 +222,7 @@ async def get_deliveries(call: Call[None]) -> dict[str, Any] | Refusal:
 
 async def post_replay(call: Call[None]) -> DeliveryReplayed | Refusal:
     """Have a message sent once more, under the id that it had."""
-    delivery_id = _id(call, "deliveryId", NO_SUCH_DELIVERY)
+    delivery_id = call.id_of("deliveryId", NO_SUCH_DELIVERY)
     match await PostgresDeliveryStore(call.means.database).replay(
         call.project.id, delivery_id, call.caller.label
     ):

@@ -9,7 +9,6 @@ Secrets: passwords go to the store and nowhere else.
 from __future__ import annotations
 
 from typing import Final
-from uuid import UUID
 
 import attrs
 from msgspec import UNSET, UnsetType
@@ -240,10 +239,7 @@ async def sessions(call: Call[None]) -> list[SessionShown]:
 
 async def end_session(call: Call[None]) -> Ended | Refusal:
     """End one of my sessions; it is refused from its next request on."""
-    try:
-        session_id = UUID(call.path["sessionId"])
-    except ValueError:
-        return NO_SUCH_SESSION
+    session_id = call.id_of("sessionId", NO_SUCH_SESSION)
     was_live = await call.means.callers.logins.end(call.person.login.account_id, session_id)
     return Ended(1) if was_live else NO_SUCH_SESSION
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
-from uuid import UUID
 
 from protocol.refusals import BAD_REQUEST, NO_SUCH_ERASURE, TOO_MANY_ERASURES, Refusal
 from protocol.rest.erasures import SUBJECT_MAX, ErasureList, ErasureRequest, ErasureShown
@@ -52,10 +51,7 @@ async def get_erasures(call: Call[None]) -> ErasureList:
 
 async def get_erasure(call: Call[None]) -> ErasureShown | Refusal:
     """One erasure, and how far it is."""
-    try:
-        erasure_id = UUID(call.path["erasureId"])
-    except ValueError:
-        return NO_SUCH_ERASURE
+    erasure_id = call.id_of("erasureId", NO_SUCH_ERASURE)
     erasure = await ErasureStore(call.means.database).one(call.project.id, erasure_id)
     return NO_SUCH_ERASURE if erasure is None else _shown(erasure)
 

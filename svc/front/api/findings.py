@@ -20,7 +20,6 @@ from protocol.refusals import (
     OVERRULED,
     REASON_REQUIRED,
     Refusal,
-    Refused,
 )
 from protocol.rest.cases import (
     BaselineQuery,
@@ -46,11 +45,8 @@ _FINDINGS: Final = PROJECT + "/findings"
 _FINDING: Final = _FINDINGS + "/{findingId}"
 
 
-def _id(call: Call[object]) -> UUID:
-    try:
-        return UUID(call.path["findingId"])
-    except ValueError:
-        raise Refused(NO_SUCH_FINDING) from None
+def _id(call: Call[Any]) -> UUID:
+    return call.id_of("findingId", NO_SUCH_FINDING)
 
 
 async def get_findings(call: Call[None]) -> dict[str, Any]:
@@ -101,7 +97,11 @@ async def get_baseline_events(call: Call[None]) -> dict[str, Any] | Refusal:
 
 async def post_resolution(call: Call[FindingResolution]) -> FindingResolved | Refusal:
     """Say of a finding that it is the new normal, a real deviation that opens its case, or no issue."""
-    states, finding_id, now = FindingStates(call.means.database), _id(call), call.means.now()
+    states, finding_id, now = (
+        FindingStates(call.means.database),
+        _id(call),
+        call.means.now(),
+    )
     if call.body.action == "expected":
         ruled = await states.expect(call.project.id, finding_id, call.author, now)
         return _resolved(ruled)

@@ -20,6 +20,7 @@ from protocol.refusals import (
     NO_SUCH_INTEGRATION,
     TOO_MANY_INTEGRATIONS,
     Refusal,
+    Refused,
 )
 from protocol.rest.orgs import Removed
 from protocol.rest.query import timestamp
@@ -47,12 +48,13 @@ def _integration_view(integration: Integration, seals: Seals) -> IntegrationShow
     )
 
 
-async def _integration(call: Call[object]) -> Integration | None:
-    try:
-        integration_id = UUID(call.path["integrationId"])
-    except ValueError:
-        return None
-    return await IntegrationStore(call.means.database).one(call.org.id, integration_id)
+async def _integration(call: Call[object]) -> Integration:
+    """The integration of the path. Raises `Refused`."""
+    integration_id = call.id_of("integrationId", NO_SUCH_INTEGRATION)
+    integration = await IntegrationStore(call.means.database).one(call.org.id, integration_id)
+    if integration is None:
+        raise Refused(NO_SUCH_INTEGRATION)
+    return integration
 
 
 async def get_integrations(call: Call[None]) -> list[IntegrationShown]:
@@ -90,8 +92,6 @@ async def post_integration(call: Call[IntegrationChange]) -> IntegrationShown | 
 async def put_integration(call: Call[IntegrationChange]) -> IntegrationShown | Refusal:
     """Replace an integration. Without a secret the stored one stays, as long as it goes to the same place."""
     integration = await _integration(call)
-    if integration is None:
-        return NO_SUCH_INTEGRATION
     body = call.body
     same_place = (integration.kind, integration.provider, integration.base_url, integration.region) == (
         body.kind,
@@ -178,9 +178,7 @@ def _plain(text: str) -> bool:
 async def delete_integration(call: Call[None]) -> Removed | Refusal:
     """Remove an integration and its secret."""
     integration = await _integration(call)
-    if integration is None or not await IntegrationStore(call.means.database).remove(
-        integration, call.caller.label
-    ):
+    if not await IntegrationStore(call.means.database).remove(integration, call.caller.label):
         return NO_SUCH_INTEGRATION
     return Removed()
 
@@ -188,8 +186,6 @@ async def delete_integration(call: Call[None]) -> Removed | Refusal:
 async def try_integration(call: Call[None]) -> Reached | Refusal:
     """Ask the other side whether it is there and takes the credentials. It changes nothing."""
     integration = await _integration(call)
-    if integration is None:
-        return NO_SUCH_INTEGRATION
     secret = None
     if integration.sealed is not None:
         opened = call.means.seals.open(integration.sealed, integration.purpose)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 from protocol.refusals import (
     BAD_CHART,
@@ -17,7 +16,6 @@ from protocol.refusals import (
     TOO_MANY_CHARTS,
     UNKNOWN_FIELD,
     Refusal,
-    Refused,
 )
 from protocol.rest.kept_charts import KeptChartChange, KeptChartShown
 from protocol.rest.orgs import Removed
@@ -121,10 +119,7 @@ async def post_chart(call: Call[KeptChartChange]) -> KeptChartShown | Refusal:
 
 async def delete_chart(call: Call[None]) -> Removed | Refusal:
     """Take a chart off the project's Overview."""
-    try:
-        chart_id = UUID(call.path["chartId"])
-    except ValueError:
-        raise Refused(NO_SUCH_CHART) from None
+    chart_id = call.id_of("chartId", NO_SUCH_CHART)
     store = KeptChartStore(call.means.database)
     return Removed() if await store.remove(call.project.id, chart_id, call.caller.label) else NO_SUCH_CHART
 

@@ -6,7 +6,6 @@ Secrets: that of an invitation leaves in the answer to its creation and is kept 
 from __future__ import annotations
 
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -88,13 +87,6 @@ def _invitation(invitation: Invitation) -> InvitationShown:
     )
 
 
-def _id(call: Call[object], name: str) -> UUID | None:
-    try:
-        return UUID(call.path[name])
-    except ValueError:
-        return None
-
-
 async def get_members(call: Call[None]) -> list[MemberShown]:
     """Everybody who belongs to the organization."""
     return [_member_view(member) for member in await _store(call).list()]
@@ -111,9 +103,7 @@ async def post_member(call: Call[MemberNew]) -> MemberShown | Refusal:
 
 async def patch_member(call: Call[MemberChange]) -> MemberChanged | Refusal:
     """Give a member another role, in the organization and in single projects."""
-    account_id = _id(call, "memberId")
-    if account_id is None:
-        return NO_SUCH_MEMBER
+    account_id = call.id_of("memberId", NO_SUCH_MEMBER)
     changed = await _store(call).change(
         account_id,
         call.body.role,
@@ -131,13 +121,11 @@ async def patch_member(call: Call[MemberChange]) -> MemberChanged | Refusal:
 
 async def delete_member(call: Call[None]) -> MemberRemoved | Refusal:
     """Take a member out, or leave; revoke_keys=true revokes the keys that they minted. The account stays."""
-    account_id = _id(call, "memberId")
+    account_id = call.id_of("memberId", NO_SUCH_MEMBER)
     changer = _changer(call)
     leaves = isinstance(call.caller, Person) and call.caller.login.account_id == account_id
     if not leaves and not may(changer.role, "ORG_ADMIN"):
         return FORBIDDEN.saying("this needs the role admin or owner, or to be yourself")
-    if account_id is None:
-        return NO_SUCH_MEMBER
     removal = await _store(call).remove(
         account_id, changer, leaves=leaves, revoke_keys=call.query.revoke_keys
     )
@@ -173,9 +161,7 @@ async def post_invitation(call: Call[InvitationNew]) -> InvitationMade | Refusal
 
 async def delete_invitation(call: Call[None]) -> Removed | Refusal:
     """Take a pending invitation back."""
-    invitation_id = _id(call, "invitationId")
-    if invitation_id is None:
-        return NO_SUCH_INVITATION
+    invitation_id = call.id_of("invitationId", NO_SUCH_INVITATION)
     withdrawn = await _store(call).withdraw(invitation_id, _changer(call))
     return Removed() if isinstance(withdrawn, Invitation) else NO_SUCH_INVITATION
 

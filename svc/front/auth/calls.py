@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
 
 import attrs
 from werkzeug.datastructures import Headers
@@ -166,6 +167,13 @@ class Call(Generic[B]):
         if not isinstance(self.caller, Person):
             raise Refused(API_UNAUTHORIZED.saying("there are no accounts while authentication is disabled"))
         return self.caller
+
+    def id_of(self, name: str, missing: Refusal) -> UUID:
+        """An id of the path. Raises `Refused` for what can be none."""
+        try:
+            return UUID(self.path[name])
+        except ValueError:
+            raise Refused(missing) from None
 
 
 async def admit(

@@ -9,6 +9,7 @@ import msgspec
 
 from protocol.refusals import BAD_REQUEST, NO_SUCH_SESSION, Refusal, Refused
 from protocol.rest.accounts import PASSWORD_MAX, PASSWORD_MIN, PasswordChange
+from protocol.sealed import Unlogged
 from svc.front.api import auth
 from svc.front.auth.callers import Person
 from svc.web.shell.forms import NoFields
@@ -38,14 +39,11 @@ class LookForm(msgspec.Struct):
     keys: str = ""
 
 
-class PasswordForm(msgspec.Struct):
+class PasswordForm(Unlogged):
     """A change of the password. Secrets: never log one."""
 
     current_password: str = ""
     new_password: str = ""
-
-    def __repr__(self) -> str:
-        return "PasswordForm(…)"
 
 
 class SessionForm(msgspec.Struct):

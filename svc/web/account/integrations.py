@@ -11,6 +11,7 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.settings import IntegrationChange, Reached
+from protocol.sealed import Unlogged
 from svc.front.api import integrations as api
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
@@ -27,7 +28,7 @@ NAMES: Final = {
 }
 
 
-class IntegrationForm(msgspec.Struct):
+class IntegrationForm(Unlogged):
     """An integration as it was typed. Secrets: never log one."""
 
     provider: str = ""
@@ -37,9 +38,6 @@ class IntegrationForm(msgspec.Struct):
     region: str = ""
     secret: str = ""
     id: str = ""
-
-    def __repr__(self) -> str:
-        return "IntegrationForm(…)"
 
 
 class IntegrationId(msgspec.Struct):

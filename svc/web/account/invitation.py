@@ -14,19 +14,17 @@ import msgspec
 
 from protocol.refusals import BAD_EMAIL, INVITATION_LINK, Refusal, Refused
 from protocol.rest.accounts import InvitationAccepted, LinkWanted
+from protocol.sealed import Unlogged
 from svc.front.api import auth, invitations
 from svc.front.auth.callers import Person
 from svc.web.shell.page import Go, Html, PageRoute, Visit
 
 
-class AnswerForm(msgspec.Struct):
+class AnswerForm(Unlogged):
     """The answer to an invitation. Secrets: never log one."""
 
     answer: str = ""
     invitation: str = ""
-
-    def __repr__(self) -> str:
-        return "AnswerForm(…)"
 
 
 class LinkForm(msgspec.Struct):

@@ -23,6 +23,7 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.rest.accounts import PASSWORD_MAX, PASSWORD_MIN, Mode, SignIn, SignUp
+from protocol.sealed import Unlogged
 from svc.front.api import auth
 from svc.front.api.routes import ApiReply
 from svc.front.api.sso import path_here
@@ -56,7 +57,7 @@ POLICY: Final = {
 }
 
 
-class LoginForm(msgspec.Struct):
+class LoginForm(Unlogged):
     """The sign-in form. Secrets: never log one."""
 
     email: str = ""
@@ -66,18 +67,12 @@ class LoginForm(msgspec.Struct):
     again: str = ""
     typed: str = ""
 
-    def __repr__(self) -> str:
-        return "LoginForm(…)"
-
 
 class SignupForm(LoginForm):
     """The sign-up form. Secrets: never log one."""
 
     invitation: str = ""
     owner: str = ""
-
-    def __repr__(self) -> str:
-        return "SignupForm(…)"
 
 
 async def _mode(visit: Visit) -> Mode:

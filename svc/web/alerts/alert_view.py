@@ -15,6 +15,7 @@ import msgspec
 from protocol.alerts import RULE_KINDS, ChannelKind, RuleKind
 from protocol.refusals import Refusal
 from protocol.rest.alerts import ChannelShown, ChannelTested, FiredShown, RuleShown
+from protocol.sealed import Unlogged
 from svc.domain.alerts.params import (
     PARAMS,
     BadParams,
@@ -61,7 +62,7 @@ class ActShown:
         return self.refusal.status if self.refusal else 200
 
 
-class ChannelForm(msgspec.Struct):
+class ChannelForm(Unlogged):
     """A channel as it was typed. Secrets: never log one."""
 
     kind: str = "webhook"
@@ -73,9 +74,6 @@ class ChannelForm(msgspec.Struct):
     id: str = ""
     #: Sent by the first of the two steps to an alert: a test message and the rule follow.
     step: str = ""
-
-    def __repr__(self) -> str:
-        return "ChannelForm(…)"
 
     @classmethod
     def new(cls, kind: ChannelKind, channels: Iterable[ChannelShown]) -> ChannelForm:

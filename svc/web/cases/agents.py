@@ -31,13 +31,6 @@ async def _case(visit: Visit) -> UUID:
     return case_id
 
 
-def _finding(visit: Visit) -> UUID:
-    try:
-        return UUID(visit.call.path["id"])
-    except ValueError:
-        raise Refused(NO_SUCH_FINDING) from None
-
-
 async def press_case(visit: Visit) -> Go | Refusal:
     """Have an agent look for the cause."""
     answer = await api.pressed(visit.call, "rca", await _case(visit))
@@ -46,7 +39,7 @@ async def press_case(visit: Visit) -> Go | Refusal:
 
 async def press_finding(visit: Visit) -> Go | Refusal:
     """Have an agent judge whether it is real."""
-    answer = await api.pressed(visit.call, "triage", _finding(visit))
+    answer = await api.pressed(visit.call, "triage", visit.call.id_of("id", NO_SUCH_FINDING))
     if isinstance(answer, Refusal):
         return answer
     return Go(f"{visit.base}/findings/{visit.call.path['id']}#agent")
@@ -61,10 +54,11 @@ async def case_part(visit: Visit) -> Html:
 
 async def finding_part(visit: Visit) -> Html | Refusal:
     """How the run about a finding stands."""
-    if await FindingStore(visit.means.questions).one(visit.project.id, _finding(visit)) is None:
+    finding_id = visit.call.id_of("id", NO_SUCH_FINDING)
+    if await FindingStore(visit.means.questions).one(visit.project.id, finding_id) is None:
         return NO_SUCH_FINDING
     press = f"{visit.base}/findings/{visit.call.path['id']}/agent"
-    view = await agent_of(visit, "triage", _finding(visit), press)
+    view = await agent_of(visit, "triage", finding_id, press)
     return Html("cases/agent_run", {"agent": view, "manages": visit.manages}, part=True)
 
 

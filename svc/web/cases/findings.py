@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from protocol.detection import EvidenceRole
-from protocol.refusals import BAD_REQUEST, NO_SUCH_FINDING, Refusal, Refused
+from protocol.refusals import BAD_REQUEST, NO_SUCH_FINDING, Refusal
 from protocol.rest.cases import FindingResolution
 from svc.front.api import findings as api
 from svc.store.detection.cases.evidence import EvidenceStore
@@ -62,19 +62,12 @@ async def finding(visit: Visit) -> Html | Refusal:
 
 async def statistic(visit: Visit) -> Html | Refusal:
     """The statistic against its bar, which takes a moment to work out: a part of the page."""
-    finding_id = _id(visit)
+    finding_id = visit.call.id_of("id", NO_SUCH_FINDING)
     finding_row = await FindingStore(visit.means.questions).one(visit.project.id, finding_id)
     if finding_row is None:
         return NO_SUCH_FINDING
     context = {"climb": await climb_of(visit, finding_row), "proof": _proof(finding_row["evidence"])}
     return Html("cases/finding_statistic", context, part=True)
-
-
-def _id(visit: Visit) -> UUID:
-    try:
-        return UUID(visit.call.path["id"])
-    except ValueError:
-        raise Refused(NO_SUCH_FINDING) from None
 
 
 def _proof(evidence: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +101,7 @@ async def _evidence(visit: Visit, finding_id: UUID, role: EvidenceRole | None) -
 
 
 async def _page(visit: Visit, refusal: Refusal | None = None) -> Html | Refusal:
-    finding_id = _id(visit)
+    finding_id = visit.call.id_of("id", NO_SUCH_FINDING)
     role = visit.query.get("role")
     if role is not None and role not in get_args(EvidenceRole):
         return BAD_REQUEST.saying(f"role is one of {', '.join(get_args(EvidenceRole))}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Final
-from uuid import UUID
 
 from protocol.refusals import NOT_FOUND, Refusal
 from svc.store.detection.cases.inbox import InboxReads
@@ -15,12 +14,8 @@ _NO_REPORT: Final = NOT_FOUND.saying("there is no such report in this project")
 
 async def report(visit: Visit) -> Html | Refusal:
     """The page."""
-    try:
-        report_id = UUID(visit.call.path["id"])
-    except ValueError:
-        return _NO_REPORT
     reads = InboxReads(visit.means.questions)
-    row = await reads.report(visit.project.id, report_id)
+    row = await reads.report(visit.project.id, visit.call.id_of("id", _NO_REPORT))
     if row is None:
         return _NO_REPORT
     rca_report = case_text.ToldReport.of(row["report"])
