@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from protocol.refusals import Refused
-from protocol.rest.query import instant
-from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT
-from svc.importers.source import pairs_of
+from svc.importers.evaluations import add_evaluation, evaluation_event
+from svc.importers.source import instant_of
 
 #: Assessments of one trace that come along.
 MOST_ASSESSMENTS: Final = 50
@@ -26,49 +24,22 @@ def add_assessments(info: Mapping[str, Any], spans: Sequence[dict[str, Any]]) ->
     assessments = [one for one in info.get("assessments") or () if isinstance(one, dict)]
     added = 0
     for assessment in assessments[:MOST_ASSESSMENTS]:
-        attributes = _attributes(assessment)
-        if attributes is None:
-            continue
-        span = by_id.get(str(assessment.get("span_id") or ""), root)
-        event = {
-            "name": EVALUATION_EVENT,
-            "timeUnixNano": str(_time_ns(assessment.get("create_time"))),
-            "attributes": pairs_of(attributes),
-        }
-        span["events"] = [*(span.get("events") or ()), event]
-        added += 1
+        event = _event(assessment)
+        if event is not None:
+            add_evaluation(by_id.get(str(assessment.get("span_id") or ""), root), event)
+            added += 1
     return added
 
 
-def _attributes(assessment: Mapping[str, Any]) -> dict[str, Any] | None:
-    feedback = assessment.get("feedback")
+def _event(assessment: Mapping[str, Any]) -> dict[str, Any] | None:
+    feedback, source = assessment.get("feedback"), assessment.get("source")
     if not isinstance(feedback, dict) or assessment.get("valid") is False:
         return None
-    value = feedback.get("value")
-    attributes: dict[str, Any] = {
-        "gen_ai.evaluation.name": str(assessment.get("assessment_name") or "feedback")
-    }
-    match value:
-        case bool():
-            # MLflow's yes and no are a thumb.
-            attributes["gen_ai.evaluation.score.value"] = float(value)
-        case int() | float():
-            attributes["gen_ai.evaluation.score.value"] = float(value)
-        case str():
-            attributes["gen_ai.evaluation.score.label"] = value
-    if isinstance(rationale := assessment.get("rationale"), str):
-        attributes["gen_ai.evaluation.explanation"] = rationale
-    source = assessment.get("source")
-    if isinstance(source, dict) and isinstance(author := source.get("source_id"), str):
-        attributes[AUTHOR_ATTRIBUTE] = author
-    return attributes
-
-
-def _time_ns(moment: Any) -> int:
-    """A time of protobuf's JSON in nanoseconds; 0 for one that cannot be read."""
-    if not isinstance(moment, str):
-        return 0
-    try:
-        return int(instant(moment, "create_time").timestamp() * 1_000_000) * 1000
-    except Refused:
-        return 0
+    return evaluation_event(
+        assessment.get("assessment_name"),
+        feedback.get("value"),
+        label=feedback.get("value"),
+        text=assessment.get("rationale"),
+        author=source.get("source_id") if isinstance(source, dict) else None,
+        at=instant_of(assessment.get("create_time")),
+    )
