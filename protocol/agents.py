@@ -19,17 +19,12 @@ RUN_KINDS: Final[tuple[RunKind, ...]] = get_args(RunKind)
 
 #: `parked` waits for people, `queued` for its turn.
 RunState = Literal["queued", "parked", "running", "done", "failed", "cancelled"]
-#: One run of a kind is live for a subject at a time.
-LIVE_STATES: Final[tuple[RunState, ...]] = ("queued", "parked", "running")
 
 #: Why a run is parked.
 ParkedFor = Literal[
     "no_provider", "rejected_credential", "no_such_model", "day_budget", "misconfigured_runner"
 ]
 PARKED_FOR: Final[tuple[ParkedFor, ...]] = get_args(ParkedFor)
-
-#: What a finding's `triageStatus` says.
-TriageStatus = Literal["none", "pending", "in_flight", "done", "failed"]
 
 #: A lease, unless it is renewed; three renewals fit into it.
 LEASE_S: Final = 60.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import attrs
@@ -143,11 +143,6 @@ def instant_of(text: Any) -> datetime | None:
     except ValueError:
         return None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def from_milliseconds(since_ms: int) -> datetime:
-    """The moment so many milliseconds after 1970."""
-    return _EPOCH + timedelta(milliseconds=since_ms)
 
 
 def camel(name: str) -> str:

@@ -16,7 +16,6 @@ from protocol.rest.query import timestamp
 from svc.application.open_store import Store
 from svc.domain.feedback.entries import checked
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.cases.firings import ClassifierEventStore
 from svc.store.feedback.sets import NoRoomForSets, SetStore
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Connection
@@ -24,7 +23,7 @@ from tests import wire
 from tests.e2e.hostile import FULL, post, trace_id, unharmed, unique, wait_for_spans  # noqa: F401 - a fixture
 from tests.e2e.mcp import NOW, asked, beside, call, filled_ids, invalid, tool_error
 from tests.service import Service, until
-from tests.store.detection.detecting import fire, seen
+from tests.store.detection.detecting import fire, record_firings, seen
 
 pytestmark = pytest.mark.usefixtures("unharmed")
 
@@ -255,7 +254,7 @@ def test_ranges_of_every_dataset_are_half_open(service: Service) -> None:
     async def write(store: Store) -> None:
         project = (await ProjectStore(store.database).make_default()).id
         fired = [Firing(classifier, "low", "session", "again", session_id="s")]
-        await ClassifierEventStore(store.database).record(project, fired, hour)
+        await record_firings(store.database, project, fired, hour)
 
         async def insert(connection: Connection) -> None:
             await connection.executemany(

@@ -131,7 +131,6 @@ class BothBounds(Arguments, rename={"from_": "from"}):
     to: str
 
 
-ClosedArgument = Annotated[Between, Meta(description="ISO 8601 instants `from` and `to`, both inclusive.")]
 HalfOpenArgument = Annotated[
     Between,
     Meta(description="ISO 8601 instants [from, to) on the dataset's time column; `to` itself is outside."),

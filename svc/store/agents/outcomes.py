@@ -33,9 +33,6 @@ AGENTS: Final[Mapping[RunKind, Author]] = {
 
 _ACTIONS: Final = {"positive": "confirm", "negative": "reject", "unclear": "wait"}
 
-#: How a run ends that decided nothing.
-Ending = Literal["failed", "cancelled"]
-
 
 @attrs.define(eq=False)
 class OutcomeStore:

@@ -27,12 +27,11 @@ from svc.domain.detect.engine.rate_reference import Gathered, reference_of
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 from svc.domain.detect.findings.bucket import BucketState
 from svc.store.accounts.projects import ProjectStore
-from svc.store.detection.cases.firings import ClassifierEventStore
 from svc.store.postgres.database import Database
 from tests.front.api.test_cases import documented
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica
 from tests.store.detection.counting.test_tallying import settle, story, tally_all, write
-from tests.store.detection.detecting import execute, fire, seen
+from tests.store.detection.detecting import execute, fire, record_firings, seen
 from tests.store.spans.test_writing import NOW, fetch
 
 CLASSIFIERS = PROJECT + "/classifiers"
@@ -191,8 +190,8 @@ FIRINGS = [
 
 async def test_firings_are_paged_narrowed_and_read_through_the_mode(api: Replica, owner: Browser) -> None:
     for number, firing in enumerate(FIRINGS):
-        await ClassifierEventStore(api.database).record(1, [firing], NOW + timedelta(seconds=number))
-    await ClassifierEventStore(api.database).record(2, FIRINGS, NOW)
+        await record_firings(api.database, 1, [firing], NOW + timedelta(seconds=number))
+    await record_firings(api.database, 2, FIRINGS, NOW)
 
     async def told(path: str) -> list[str]:
         found = (await owner.get(CLASSIFIERS + path)).data
@@ -220,9 +219,9 @@ async def test_firings_are_paged_narrowed_and_read_through_the_mode(api: Replica
 
 async def test_daily_metrics_hold_every_day_and_what_the_mode_shows(api: Replica, owner: Browser) -> None:
     store = api.database
-    await ClassifierEventStore(store).record(1, FIRINGS, NOW)
-    await ClassifierEventStore(store).record(1, FIRINGS[:1], NOW - timedelta(days=1))
-    await ClassifierEventStore(store).record(2, FIRINGS, NOW)
+    await record_firings(store, 1, FIRINGS, NOW)
+    await record_firings(store, 1, FIRINGS[:1], NOW - timedelta(days=1))
+    await record_firings(store, 2, FIRINGS, NOW)
     await execute(
         store,
         "insert into metric_rollup select 1, 'l1_evals', 'hour', $1::timestamptz - n * interval '1 hour', 10"
@@ -250,7 +249,7 @@ async def test_daily_metrics_hold_every_day_and_what_the_mode_shows(api: Replica
 async def test_health_says_what_waits_and_how_far_each_detector_is(api: Replica, owner: Browser) -> None:
     store = api.database
     await fire(store, seen(cause=Cause("tool_error", "kind", "key")))
-    await ClassifierEventStore(store).record(1, FIRINGS, NOW)
+    await record_firings(store, 1, FIRINGS, NOW)
     await execute(store, "insert into fold_due (project_id, trace_id) values (1, '\\x01'), (2, '\\x02')")
     await execute(store, "insert into fold_state (project_id, newest_slot) values (1, 288)")
     await execute(
@@ -339,7 +338,7 @@ async def test_viewers_and_query_keys_read_and_set_nothing(api: Replica, owner: 
 async def test_a_project_sees_and_sets_only_its_own(api: Replica, owner: Browser) -> None:
     assert (await owner.post(ORG + "/projects", {"name": "Other", "slug": "other"})).status == 201
     theirs = ORG + "/projects/other/classifiers"
-    await ClassifierEventStore(api.database).record(1, FIRINGS, NOW)
+    await record_firings(api.database, 1, FIRINGS, NOW)
     await write(api.database, *story(1, failing=True))
     await settle(api.database)
     await tally_all(api.database)

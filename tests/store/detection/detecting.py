@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
-from protocol.detection import RULE, Author, Cause, Detection, Opened, Ref, Ruled, Triage
+from protocol.detection import RULE, Author, Cause, Detection, Firing, Opened, Ref, Ruled, Triage
 from svc.store.detection.cases.case_findings import CaseFindings
 from svc.store.detection.cases.finding_states import FindingStates
+from svc.store.detection.cases.firings import write_firings
 from svc.store.postgres.database import Connection, Database
 from tests.store.spans.test_writing import NOW
 
@@ -22,6 +23,11 @@ BOB: Final = Author("person", "bob@example.com")
 AGENT: Final = Author("agent", "triage")
 REAL: Final = Triage("positive", "confirm", "it is real")
 NOISE: Final = Triage("negative", "reject", "it is noise")
+
+
+async def record_firings(store: Database, project_id: int, firings: Iterable[Firing], now: datetime) -> None:
+    """Have a classifier fire."""
+    await store.run(lambda connection: write_firings(connection, project_id, firings, now))
 
 
 def seen(number: int = 1, **fields: Any) -> Detection:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.store.detection.cases.firings import FIRING_COLUMNS
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -20,19 +21,7 @@ from svc.store.postgres.rows import plain, shown
 
 EVENT_ORDER: Final = Keyset("classifier events", (("created_at", "moment"), ("id", "uuid")))
 
-_COLUMNS: Final = (
-    "id",
-    "classifier_id",
-    "severity",
-    "confidence",
-    "subject_kind",
-    "subject_session_id",
-    "subject_trace_id",
-    "subject_span_id",
-    "call_site_id",
-    "summary",
-    "created_at",
-)
+_COLUMNS: Final = ("id", *FIRING_COLUMNS[1:])
 #: What mode `tracking` leaves out.
 UNSURE: Final = "low"
 

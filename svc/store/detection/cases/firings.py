@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-import attrs
-
 from protocol.detection import Firing
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import Connection
 
-_COLUMNS: Final = (
+FIRING_COLUMNS: Final = (
     "project_id",
     "classifier_id",
     "severity",
@@ -52,16 +50,4 @@ async def write_firings(
         )
         for firing in firings
     ]
-    await connection.copy_records_to_table("classifier_event", columns=_COLUMNS, records=records)
-
-
-@attrs.define(eq=False)
-class ClassifierEventStore:
-    """Raises `Outage`."""
-
-    database: Database
-
-    async def record(self, project_id: int, firings: Iterable[Firing], now: datetime) -> None:
-        """Write firings in one transaction, in their order."""
-        batch = list(firings)
-        await self.database.run(lambda connection: write_firings(connection, project_id, batch, now))
+    await connection.copy_records_to_table("classifier_event", columns=FIRING_COLUMNS, records=records)

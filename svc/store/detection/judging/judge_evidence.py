@@ -36,8 +36,7 @@ BASELINE_SLOTS: Final = 3 * SLOTS_PER_DAY
 EVENTS_MOST: Final = 5_000
 #: Traces that stand for the others.
 EXEMPLARS: Final = 3
-#: Call sites of a tool, and kinds of failure, that are told at most.
-SITES: Final = 200
+#: Kinds of failure that are told at most.
 SIGNATURES: Final = 8
 #: Subjects whose order of appearance is read; any later one counts as the next.
 SUBJECTS: Final = 20_000
