@@ -167,6 +167,11 @@ def timestamp(moment: datetime) -> str:
     return moment.isoformat("T", "microseconds")[:-6] + "Z"
 
 
+def timestamp_or_none(moment: datetime | None) -> str | None:
+    """The same, of a moment that may be missing."""
+    return None if moment is None else timestamp(moment)
+
+
 def jsonable(value: Any) -> Any:
     """What msgspec cannot print our way: instants and ids. Used as its `enc_hook` and for row values."""
     if isinstance(value, datetime):

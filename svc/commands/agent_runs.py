@@ -16,7 +16,7 @@ from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_CASE, NO_SUCH_FINDING, NO_SUCH_RUN
 from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
-from svc.commands.terminal import lists_bare, minute, offer_json, print_columns, print_json, printable
+from svc.commands.terminal import id_of, lists_bare, minute, offer_json, print_columns, print_json, printable
 from svc.config.table import Settings
 from svc.domain.quantities import money
 from svc.store.accounts.audit import OPERATOR
@@ -66,7 +66,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             run_id = await _press(store.database, project.id, arguments.verb, arguments.subject)
             await _show(reads, project.id, run_id, arguments)
         else:
-            run_id = _id(arguments.run, NO_SUCH_RUN.message)
+            run_id = id_of(arguments.run, NO_SUCH_RUN.message)
             if arguments.verb == "cancel":
                 did = await PostgresRunStore(store.database).cancel(
                     project.id, run_id, _OPERATOR, datetime.now(UTC)
@@ -84,18 +84,11 @@ async def _press(database: Database, project_id: int, kind: RunKind, name: str) 
         if subject_id is None:
             raise OperatorError(missing)
     else:
-        subject_id = _id(name, missing)
+        subject_id = id_of(name, missing)
     press = await PostgresRunStore(database).press(project_id, kind, subject_id, _OPERATOR, datetime.now(UTC))
     if isinstance(press, NotPressed):
         raise OperatorError(_REFUSED.get(press.code, missing))
     return press.run_id
-
-
-def _id(name: str, missing: str) -> UUID:
-    try:
-        return UUID(name)
-    except ValueError:
-        raise OperatorError(missing) from None
 
 
 async def _show(reads: RunReads, project_id: int, run_id: UUID, arguments: argparse.Namespace) -> None:

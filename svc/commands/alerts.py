@@ -40,7 +40,7 @@ from svc.commands.alerts_shown import (
     print_rules,
 )
 from svc.commands.target import name_project, named_project
-from svc.commands.terminal import lists_bare, offer_json, print_json
+from svc.commands.terminal import id_of, lists_bare, offer_json, print_json
 from svc.config.table import Settings
 from svc.domain.alerts.calendar import first_look
 from svc.domain.alerts.channels.table import CHANNELS, fault_of, read_fields
@@ -274,7 +274,8 @@ class _Verbs:
         print_json(page) if self.arguments.json else print_deliveries(page["deliveries"])
 
     async def do_replay(self) -> None:
-        ids = await self._dead() if self.arguments.delivery == "dead" else [_id(self.arguments.delivery)]
+        typed = self.arguments.delivery
+        ids = await self._dead() if typed == "dead" else [id_of(typed, _REPLAYED["missing"])]
         replay_count = 0
         for delivery_id in ids:
             answer = await self.delivery_store.replay(self.project.id, delivery_id, OPERATOR)
@@ -301,13 +302,6 @@ _REPLAYED: Final = {
     "waits": "the message is already waiting to be sent",
     "no channel": "its channel was removed, or turned off because the receiver answered that it is gone",
 }
-
-
-def _id(name: str) -> UUID:
-    try:
-        return UUID(name)
-    except ValueError:
-        raise OperatorError(_REPLAYED["missing"]) from None
 
 
 def _refuse(why: str | None) -> None:

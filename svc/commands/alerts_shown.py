@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from protocol.alerts import AlertChannel, AlertRule, WouldHaveFired
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from svc.commands.terminal import minute, print_columns, print_json, printable
 from svc.domain.alerts.channels.table import CHANNELS, read_fields
 from svc.domain.alerts.params import read_params
@@ -26,8 +26,8 @@ def print_rules(rules: Sequence[AlertRule], names: Mapping[UUID, str], *, as_jso
             "says": sentence_of(rule.kind, read_params(rule.kind, rule.params)),
             "params": dict(rule.params),
             "channels": [names[channel] for channel in rule.channels if channel in names],
-            "muted_until": None if rule.muted_until is None else timestamp(rule.muted_until),
-            "told_at": None if rule.told_at is None else timestamp(rule.told_at),
+            "muted_until": timestamp_or_none(rule.muted_until),
+            "told_at": timestamp_or_none(rule.told_at),
             "trouble": rule.trouble,
         }
         for rule in rules
@@ -55,7 +55,7 @@ def print_channels(channels: Sequence[AlertChannel], *, as_json: bool) -> None:
             "leads_to": CHANNELS[channel.kind].leads_to(read_fields(channel.kind, channel.params)),
             "state": "off" if channel.off_at is not None else "failing" if channel.failures else "ready",
             "last_error": channel.last_error,
-            "last_sent_at": None if channel.last_sent_at is None else timestamp(channel.last_sent_at),
+            "last_sent_at": timestamp_or_none(channel.last_sent_at),
         }
         for channel in channels
     ]

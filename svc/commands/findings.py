@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from typing import Any
-from uuid import UUID
 
 from protocol.operator import OperatorError
 from protocol.refusals import NO_SUCH_FINDING
 from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
 from svc.commands.terminal import (
+    id_of,
     lists_bare,
     minute,
     offer_json,
@@ -78,10 +78,7 @@ def _print_list(page: dict[str, Any]) -> None:
 
 
 async def _finding(database: Database, project_id: int, name: str) -> dict[str, Any]:
-    try:
-        finding_id = UUID(name)
-    except ValueError:
-        raise OperatorError(NO_SUCH_FINDING.message) from None
+    finding_id = id_of(name, NO_SUCH_FINDING.message)
     finding = await FindingStore(database).one(project_id, finding_id)
     evidence = await EvidenceStore(database).page(
         project_id, finding_id, role=None, count_only=True, limit=1, cursor=None

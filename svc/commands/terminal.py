@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 import trio
 
+from protocol.operator import OperatorError
 from protocol.rest.query import jsonable
 from svc.domain.quantities import count, writer
 
@@ -23,6 +25,14 @@ from svc.domain.quantities import count, writer
 def printable(text: str) -> str:
     """The text without what steers a terminal: names and titles come from strangers."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def id_of(text: str, missing: str) -> UUID:
+    """An id that somebody typed. Raises `OperatorError`, which says `missing`, for what can be none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise OperatorError(missing) from None
 
 
 def print_columns(rows: Sequence[Sequence[str]]) -> None:

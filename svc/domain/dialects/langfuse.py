@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
+from svc.domain.dialects.usage_objects import DETAILS
 from svc.domain.spans.documents import documents_in
 from svc.domain.spans.messages import conversation, messages_in
 from svc.domain.spans.span import Kind
@@ -206,12 +207,7 @@ DIALECT: Final = Dialect(
     derives=(
         "input_tokens",
         "output_tokens",
-        "cache_read_tokens",
-        "cache_write_1h_tokens",
-        "cache_write_tokens",
-        "reasoning_tokens",
-        "input_audio_tokens",
-        "output_audio_tokens",
+        *DETAILS,
         "input_cost",
         "output_cost",
         "cache_read_cost",

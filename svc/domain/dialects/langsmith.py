@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
-from svc.domain.dialects.usage_objects import opened, writes_in
+from svc.domain.dialects.usage_objects import DETAILS, opened, writes_in
 from svc.domain.spans.documents import documents_in
 from svc.domain.spans.messages import conversation
 from svc.domain.spans.span import Kind
@@ -123,12 +123,7 @@ DIALECT: Final = Dialect(
     derives=(
         "input_tokens",
         "output_tokens",
-        "cache_read_tokens",
-        "cache_write_1h_tokens",
-        "cache_write_tokens",
-        "reasoning_tokens",
-        "input_audio_tokens",
-        "output_audio_tokens",
+        *DETAILS,
         "input_cost",
         "output_cost",
         "total_cost",

@@ -8,7 +8,6 @@ secret that signs a webhook is not sent, so it stays.
 from __future__ import annotations
 
 import secrets
-from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
@@ -37,7 +36,7 @@ from protocol.refusals import (
 )
 from protocol.rest.alerts import ChannelChange, ChannelMade, ChannelShown, ChannelTested
 from protocol.rest.orgs import Removed
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.sealed import Lost
 from svc.domain.accounts.access import may
 from svc.domain.alerts.channels.table import CHANNELS, fault_of, read_fields
@@ -68,16 +67,12 @@ def _channel_view(call: Call[Any], channel: AlertChannel) -> ChannelShown:
         secret="none" if channel.sealed is None else "sealed" if opens else "lost",
         state="off" if channel.off_at is not None else "resting" if rests else "ready",
         failures=channel.failures,
-        rests_until=_instant(channel.rests_until) if rests else None,
+        rests_until=timestamp_or_none(channel.rests_until) if rests else None,
         last_error=channel.last_error,
-        last_sent_at=_instant(channel.last_sent_at),
+        last_sent_at=timestamp_or_none(channel.last_sent_at),
         created_at=timestamp(channel.created_at),
         updated_at=timestamp(channel.updated_at),
     )
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else timestamp(moment)
 
 
 async def _channel(call: Call[Any]) -> AlertChannel:

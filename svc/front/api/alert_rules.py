@@ -33,7 +33,7 @@ from protocol.rest.alerts import (
     RuleShown,
 )
 from protocol.rest.orgs import Removed
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from svc.domain.alerts.calendar import first_look
 from svc.domain.alerts.params import (
     BadParams,
@@ -70,19 +70,15 @@ def _rule_view(call: Call[Any], rule: AlertRule) -> RuleShown:
         says=sentence_of(rule.kind, read_params(rule.kind, rule.params)),
         params=dict(rule.params),
         channels=[str(channel_id) for channel_id in rule.channels],
-        muted_until=_instant(rule.muted_until) if muted else None,
+        muted_until=timestamp_or_none(rule.muted_until) if muted else None,
         muted_by=rule.muted_by if muted else None,
-        looked_at=_instant(rule.looked_at),
-        told_at=_instant(rule.told_at),
+        looked_at=timestamp_or_none(rule.looked_at),
+        told_at=timestamp_or_none(rule.told_at),
         trouble=rule.trouble,
         unwatched=call.means.alerts.unwatched(rule.kind),
         created_at=timestamp(rule.created_at),
         updated_at=timestamp(rule.updated_at),
     )
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else timestamp(moment)
 
 
 async def _rule(call: Call[Any]) -> AlertRule:

@@ -6,7 +6,6 @@ in this install is listed with the reason, and nothing is answered of it that wo
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from protocol.refusals import DETECTOR_UNAVAILABLE, NO_SUCH_DETECTOR, NOT_TUNABLE, Refusal, Refused
@@ -22,7 +21,7 @@ from protocol.rest.classifiers import (
     TuningChange,
     TuningShown,
 )
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from svc.domain.detect.detectors.base import Detector
 from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.domain.detect.findings.finding_text import instant
@@ -107,16 +106,12 @@ async def get_health(call: Call[None]) -> ClassifiersHealth:
                 buckets=detector_health.buckets,
                 live_findings=detector_health.live_findings,
                 events_last_day=detector_health.events,
-                last_event_at=_instant(detector_health.last_event_at),
-                judged_at=_instant(detector_health.judged_at),
+                last_event_at=timestamp_or_none(detector_health.last_event_at),
+                judged_at=timestamp_or_none(detector_health.judged_at),
                 judged_until=_slot(detector_health.until_slot),
             )
         )
     return ClassifiersHealth(health.waiting, _slot(health.newest_slot), rows)
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else timestamp(moment)
 
 
 def _slot(slot: int | None) -> str | None:

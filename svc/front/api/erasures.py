@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from protocol.refusals import BAD_REQUEST, NO_SUCH_ERASURE, TOO_MANY_ERASURES, Refusal
 from protocol.rest.erasures import SUBJECT_MAX, ErasureList, ErasureRequest, ErasureShown
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.storage import Erasable
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
@@ -78,7 +78,7 @@ def _shown(erasure: Erasure) -> ErasureShown:
         timestamp(erasure.asked_at),
         erasure.phase,
         dict(erasure.counts),
-        None if erasure.finished_at is None else timestamp(erasure.finished_at),
+        timestamp_or_none(erasure.finished_at),
     )
 
 

@@ -31,7 +31,7 @@ from protocol.rest.cases import (
     FindingsQuery,
     FindingWhole,
 )
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp_or_none
 from protocol.text import clean
 from svc.front.api.classifier_reads import named
 from svc.front.api.routes import PROJECT, Route
@@ -138,7 +138,7 @@ def told_by(refusal: Refusal, by: str | None, at: Any) -> Refusal:
     """The refusal with who was there first, and when."""
     if by is None:
         return refusal
-    return refusal.saying(refusal.message, by=by, at=None if at is None else timestamp(at))
+    return refusal.saying(refusal.message, by=by, at=timestamp_or_none(at))
 
 
 ROUTES: Final = (

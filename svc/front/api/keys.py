@@ -32,7 +32,7 @@ from protocol.rest.keys import (
     TokenMinted,
     TokenNew,
 )
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.storage import Eviction
 from protocol.tokens import FEEDBACK_PURPOSE, MCP_PURPOSE, SCOPES, Scope
 from svc.front.api.routes import ORG, PROJECT, Route
@@ -58,8 +58,8 @@ def _key_view(key: Key) -> KeyShown:
         key.scope,
         key.token_prefix,
         timestamp(key.created_at),
-        None if key.last_used_at is None else timestamp(key.last_used_at),
-        None if key.revoked_at is None else timestamp(key.revoked_at),
+        timestamp_or_none(key.last_used_at),
+        timestamp_or_none(key.revoked_at),
         "active" if key.revoked_at is None else "revoked",
         key.minted_by,
         next((purpose for purpose in _PURPOSES if purpose == key.purpose), None),

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from protocol.refusals import BAD_REQUEST, NO_SUCH_SET
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.rest.sets import SetExported, SetExportQuery
 from svc.domain.feedback.set_formats import FORMATS, SetFormat
 from svc.front.api.routes import ApiStream, Route
@@ -132,7 +132,7 @@ def _line(
             "call_site_id": entry.call_site_id,
             "model": span.get("provided_model_name"),
             "status": entry.status,
-            "started_at": None if entry.started_at is None else timestamp(entry.started_at),
+            "started_at": timestamp_or_none(entry.started_at),
         },
         "feedback": [_judgement(row) for row in rows if entry.span_id in (None, row.span_id)],
     }

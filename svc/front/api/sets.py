@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from protocol.refusals import BAD_REQUEST, NO_SUCH_SET, NO_SUCH_SET_ENTRY, Refusal, Refused
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.rest.sets import (
     SetAdded,
     SetEntriesBody,
@@ -154,7 +154,7 @@ def _entry(entry: SetEntry) -> SetEntryShown:
         added_at=timestamp(entry.added_at),
         name=entry.name,
         status=entry.status,
-        started_at=None if entry.started_at is None else timestamp(entry.started_at),
+        started_at=timestamp_or_none(entry.started_at),
         call_site_id=entry.call_site_id,
     )
 

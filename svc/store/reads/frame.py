@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from protocol.rest.query import timestamp
+from protocol.rest.query import timestamp_or_none
 from svc.store.postgres.database import Database
 
 
@@ -56,4 +56,4 @@ class FrameReads:
             project_id,
         )
         newest = rows[0]["newest"]
-        return Beat(rows[0]["open_cases"], None if newest is None else timestamp(newest))
+        return Beat(rows[0]["open_cases"], timestamp_or_none(newest))

@@ -32,6 +32,8 @@ MOST_SPANS: Final = 50_000
 MOST_S: Final = 8.0
 #: Spans whose payloads are held at once.
 _SPANS: Final = 1_000
+#: The end of a note on a page that stopped somewhere.
+UNLISTED: Final = ", back to {moment}; the next page goes on from there"
 
 #: Names with `attr.` before them and their values; None asks for spans without the attribute.
 Wanted = Sequence[tuple[str, str | None]]

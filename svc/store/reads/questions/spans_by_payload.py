@@ -19,7 +19,7 @@ from protocol.rest.query import FilterValue, timestamp
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.queries.datasets import SPANS, Field
 from svc.store.postgres.database import Database
-from svc.store.reads.payload_scan import MOST_S, MOST_SPANS, Wanted, saying_spans, scan_note
+from svc.store.reads.payload_scan import MOST_S, MOST_SPANS, UNLISTED, Wanted, saying_spans, scan_note
 from svc.store.reads.questions.attributes import promoted_fields, require_fields
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
 from svc.store.reads.questions.questions import ChosenSpans, Question, filter_text
@@ -36,7 +36,6 @@ _UNCOUNTED: Final = (
     "; what is before {moment} is not counted: a shorter range, or a field made of it on Settings,"
     " Attributes, counts all"
 )
-_UNLISTED: Final = ", back to {moment}; the next page goes on from there"
 
 
 @attrs.frozen
@@ -122,7 +121,7 @@ class SpansByPayload:
         )
         further = ""
         if scan.stopped is not None and len(scan.rows) < limit:
-            further = _UNLISTED.format(moment=_moment(scan.stopped, question))
+            further = UNLISTED.format(moment=_moment(scan.stopped, question))
         next_cursor = None if scan.stopped is None else order.cursor(scan.stopped)
         return MatchingRows(scan.rows, next_cursor, scan_note(payload_filters, scan.spans, further))
 

@@ -19,6 +19,7 @@ from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.reads.payload_scan import (
     MOST_S,
     MOST_SPANS,
+    UNLISTED,
     saying_traces,
     scan_note,
     spans_of_traces,
@@ -78,7 +79,7 @@ class _Progress:
 
     def note(self, asked: TraceFilter) -> str:
         """In a sentence."""
-        further = f", back to {self.back_to}; the next page goes on from there" if self.stopped else ""
+        further = UNLISTED.format(moment=self.back_to) if self.stopped else ""
         return scan_note((*asked.payload_attributes, *asked.payload_without), self.spans, further)
 
 
