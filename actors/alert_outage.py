@@ -118,25 +118,19 @@ class Standby:
         return bool(self.told)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class OutageTeller(Rounds):
     """Tells what a rule says of a database that is away. `answered_s`: when it last answered anybody."""
 
-    def __init__(
-        self,
-        *,
-        store: StandingStore,
-        check: OutageCheck,
-        compose: Compose,
-        send: Send,
-        answered_s: Callable[[], float],
-        now: Callable[[], datetime],
-        standby: Standby,
-        tally: AlertTally,
-        vitals: Vitals,
-    ) -> None:
-        self._store, self._check, self._compose, self._send = store, check, compose, send
-        self._answered_s, self._now = answered_s, now
-        self._standby, self._tally, self._vitals = standby, tally, vitals
+    _store: StandingStore
+    _check: OutageCheck
+    _compose: Compose
+    _send: Send
+    _answered_s: Callable[[], float]
+    _now: Callable[[], datetime]
+    _standby: Standby
+    _tally: AlertTally
+    _vitals: Vitals
 
     async def _turn(self) -> float:
         standby = self._standby

@@ -86,20 +86,16 @@ class AlertTally:
         return {"alerts": {"status": "UP", "details": self.snapshot()}}
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class AlertGatherer(Rounds):
     """Makes messages of what rules have to tell. `gather` raises `Outage`."""
 
-    def __init__(
-        self,
-        *,
-        gather: Callable[[datetime], Awaitable[int]],
-        queue: AlertQueue,
-        now: Callable[[], datetime],
-        tally: AlertTally,
-        vitals: Vitals,
-    ) -> None:
-        self._gather, self._queue, self._now, self._tally, self._vitals = gather, queue, now, tally, vitals
-        self._counted_s = -COUNT_S
+    _gather: Callable[[datetime], Awaitable[int]]
+    _queue: AlertQueue
+    _now: Callable[[], datetime]
+    _tally: AlertTally
+    _vitals: Vitals
+    _counted_s: float = attrs.field(default=-COUNT_S, init=False)
 
     async def _turn(self) -> float:
         self._tally.messages += await self._gather(self._now())
@@ -176,6 +172,7 @@ class AlertDeliverer(Rounds):
                 log.info("a claimed alert could not be released")
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class AlertWatcher(Rounds):
     """Checks every rule that is due, and stores what it sees. `checks` has one function a kind.
 
@@ -183,22 +180,15 @@ class AlertWatcher(Rounds):
     so that a rule of later can be tried on it.
     """
 
-    def __init__(
-        self,
-        *,
-        watch: AlertWatch,
-        checks: Mapping[RuleKind, RuleCheck],
-        by_each_copy: frozenset[RuleKind],
-        samples: Samples,
-        now: Callable[[], datetime],
-        tally: AlertTally,
-        vitals: Vitals,
-    ) -> None:
-        self._watch, self._checks, self._by_each_copy = watch, checks, by_each_copy
-        self._samples = samples
-        #: The hour in which a sample of each kind was kept last.
-        self._sampled: dict[RuleKind, datetime] = {}
-        self._now, self._tally, self._vitals = now, tally, vitals
+    _watch: AlertWatch
+    _checks: Mapping[RuleKind, RuleCheck]
+    _by_each_copy: frozenset[RuleKind]
+    _samples: Samples
+    _now: Callable[[], datetime]
+    _tally: AlertTally
+    _vitals: Vitals
+    #: The hour in which a sample of each kind was kept last.
+    _sampled: dict[RuleKind, datetime] = attrs.field(factory=dict, init=False)
 
     async def _turn(self) -> float:
         await self._keep_samples(self._now())

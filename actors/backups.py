@@ -77,27 +77,23 @@ def last_hour(now: datetime, at: time) -> datetime:
     return today if today <= now else today - timedelta(days=1)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class NightlyBackup(Rounds):
     """Makes a backup a day. `newest` is when the last good one was made; `make` says what went wrong.
 
     `copy` copies what there is elsewhere, once at the start and after each backup, and says what went wrong.
     """
 
-    def __init__(
-        self,
-        *,
-        at: time,
-        newest: Callable[[], Awaitable[datetime | None]],
-        make: Callable[[], Awaitable[str | None]],
-        now: Callable[[], datetime],
-        tally: BackupTally,
-        vitals: Vitals,
-        copy: Callable[[], Awaitable[str | None]] | None = None,
-    ) -> None:
-        self._at, self._newest, self._make, self._copy = at, newest, make, copy
-        self._now, self._tally, self._vitals = now, tally, vitals
-        self._copied: datetime | None = None
-        self._no_backup_until_s = self._no_copy_until_s = 0.0
+    _at: time
+    _newest: Callable[[], Awaitable[datetime | None]]
+    _make: Callable[[], Awaitable[str | None]]
+    _now: Callable[[], datetime]
+    _tally: BackupTally
+    _vitals: Vitals
+    _copy: Callable[[], Awaitable[str | None]] | None = None
+    _copied: datetime | None = attrs.field(default=None, init=False)
+    _no_backup_until_s: float = attrs.field(default=0.0, init=False)
+    _no_copy_until_s: float = attrs.field(default=0.0, init=False)
 
     async def _turn(self) -> float:
         tally = self._tally
@@ -157,21 +153,17 @@ class NightlyBackup(Rounds):
         self._tally.overdue = overdue
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class WalKeeper(Rounds):
     """Has the WAL of the embedded database copied every so often; `copy` does it, or says what went wrong.
 
     What was not copied waits with the server, so that the next round brings it.
     """
 
-    def __init__(
-        self,
-        *,
-        every_s: float,
-        copy: Callable[[], Awaitable[CopiedWal | str]],
-        tally: BackupTally,
-        vitals: Vitals,
-    ) -> None:
-        self._every_s, self._copy, self._tally, self._vitals = every_s, copy, tally, vitals
+    _every_s: float
+    _copy: Callable[[], Awaitable[CopiedWal | str]]
+    _tally: BackupTally
+    _vitals: Vitals
 
     async def _turn(self) -> float:
         tally, copied = self._tally, await self._copy()

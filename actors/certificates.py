@@ -69,23 +69,17 @@ class Nudge:
         self._pushed = trio.Event()
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class OwnCertificate:
     """Looks at the operator's files every minute and when nudged; serves them when they have changed."""
 
-    def __init__(
-        self,
-        *,
-        read: Callable[[], Pair],
-        checked: Checked,
-        showcase: Showcase,
-        state: TlsState,
-        nudge: Nudge,
-        served: Pair,
-        vitals: Vitals,
-    ) -> None:
-        self._read, self._checked, self._showcase = read, checked, showcase
-        self._state, self._nudge, self._vitals = state, nudge, vitals
-        self._served = served
+    _read: Callable[[], Pair]
+    _checked: Checked
+    _showcase: Showcase
+    _state: TlsState
+    _nudge: Nudge
+    _served: Pair
+    _vitals: Vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
@@ -111,24 +105,19 @@ class OwnCertificate:
         return LOOK_S
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class KeptCertificate:
     """What is on the store, shown: the certificate, and the proofs that an authority waits for.
 
     Passive; the actor that renews and the one that hears of other copies share it.
     """
 
-    def __init__(
-        self,
-        *,
-        store: CertificateStore,
-        checked: Checked,
-        proof: Callable[[Challenge], Pair],
-        showcase: Showcase,
-        state: TlsState,
-    ) -> None:
-        self.store, self.state = store, state
-        self._checked, self._proof, self._showcase = checked, proof, showcase
-        self._served: Pair | None = None
+    store: CertificateStore
+    _checked: Checked
+    _proof: Callable[[Challenge], Pair]
+    _showcase: Showcase
+    state: TlsState
+    _served: Pair | None = attrs.field(default=None, init=False)
 
     async def refresh(self) -> Kept:
         """Show what is kept now. A pair that is no good is left out of what is returned. Raises `Outage`."""

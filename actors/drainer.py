@@ -66,24 +66,18 @@ class Tally:
     groups: int = 0
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Drainer:
     """One lane from the spool to the store."""
 
-    def __init__(
-        self,
-        *,
-        spool: Spool,
-        split: Split,
-        sink: BatchSink,
-        graveyard: Graveyard,
-        tally: Tally,
-        vitals: Vitals,
-        on_stored: Callable[[Batch], None],
-        group: GroupSize = GROUP,
-    ) -> None:
-        self._spool, self._split, self._sink = spool, split, sink
-        self._graveyard, self._group = graveyard, group
-        self._tally, self._vitals, self._on_stored = tally, vitals, on_stored
+    _spool: Spool
+    _split: Split
+    _sink: BatchSink
+    _graveyard: Graveyard
+    _tally: Tally
+    _vitals: Vitals
+    _on_stored: Callable[[Batch], None]
+    _group: GroupSize = GROUP
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Drain until the spool is closed and empty."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
+import attrs
 import trio
 
 from actors.ports import EraserStore
@@ -24,19 +25,15 @@ STEP_PAUSE_S: Final = 0.05
 TIDY_S: Final = 3600.0
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Eraser(Rounds):
     """Erases, oldest first in each project."""
 
-    def __init__(
-        self,
-        *,
-        store: EraserStore,
-        write_down: Callable[[], Awaitable[None]],
-        now: Callable[[], datetime],
-        vitals: Vitals,
-    ) -> None:
-        self._store, self._write_down, self._now, self._vitals = store, write_down, now, vitals
-        self._tidied_s = float("-inf")
+    _store: EraserStore
+    _write_down: Callable[[], Awaitable[None]]
+    _now: Callable[[], datetime]
+    _vitals: Vitals
+    _tidied_s: float = attrs.field(default=float("-inf"), init=False)
 
     async def _turn(self) -> float:
         projects = await self._store.projects()

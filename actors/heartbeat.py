@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import attrs
+
 from actors.ports import Census, CensusTaker
 from actors.rounds import Rounds
 from actors.supervision import Vitals
@@ -23,22 +25,16 @@ PERIOD_S: Final = 24 * 3600.0
 STANDBY_S: Final = 10.0
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Heartbeat(Rounds):
     """Beats until cancelled."""
 
-    def __init__(
-        self,
-        *,
-        census: CensusTaker,
-        compose: Callable[[Census, datetime], Mapping[str, Any]],
-        deliver: Callable[[Mapping[str, Any]], Awaitable[str | None]],
-        now: Callable[[], datetime],
-        leads: Callable[[], bool],
-        vitals: Vitals,
-    ) -> None:
-        self._leads = leads
-        self._census, self._compose, self._deliver = census, compose, deliver
-        self._now, self._vitals = now, vitals
+    _census: CensusTaker
+    _compose: Callable[[Census, datetime], Mapping[str, Any]]
+    _deliver: Callable[[Mapping[str, Any]], Awaitable[str | None]]
+    _now: Callable[[], datetime]
+    _leads: Callable[[], bool]
+    _vitals: Vitals
 
     async def _turn(self) -> float:
         if not self._leads():

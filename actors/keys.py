@@ -226,25 +226,19 @@ class Keys:
         self._verdicts.evict(notice)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class KeyCache:
     """Verifies unknown tokens: one store look-up and at most a few bcrypt runs each, one flight a token."""
 
-    def __init__(
-        self,
-        *,
-        verdicts: Verdicts,
-        mailbox: trio.MemoryReceiveChannel[Verify],
-        store: KeyStore,
-        matches: Callable[[str, bytes], bool],
-        now: Callable[[], datetime],
-        vitals: Vitals,
-        hashers: trio.CapacityLimiter | None = None,
-    ) -> None:
-        self._verdicts, self._mailbox, self._store = verdicts, mailbox, store
-        self._matches, self._now, self._vitals = matches, now, vitals
-        #: The wiring lends the one that passwords are hashed under too.
-        self._hashers = hashers or trio.CapacityLimiter(HASHERS)
-        self._flights: dict[str, list[Reply[Answered]]] = {}
+    _verdicts: Verdicts
+    _mailbox: trio.MemoryReceiveChannel[Verify]
+    _store: KeyStore
+    _matches: Callable[[str, bytes], bool]
+    _now: Callable[[], datetime]
+    _vitals: Vitals
+    #: The wiring lends the one that passwords are hashed under too.
+    _hashers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(HASHERS))
+    _flights: dict[str, list[Reply[Answered]]] = attrs.field(factory=dict, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer until the mailbox is closed. A question in hand when this crashes is told so at once."""

@@ -111,24 +111,19 @@ class LauncherState:
         return facts
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Launcher:
     """Claims runs while the runner has room, and holds each until it is over."""
 
-    def __init__(
-        self,
-        *,
-        store: RunStore,
-        outcomes: RunOutcomes,
-        requests: RunRequests,
-        host: RunnerHost,
-        now: Callable[[], datetime],
-        state: LauncherState,
-        vitals: Vitals,
-    ) -> None:
-        self._store, self._outcomes, self._requests, self._host = store, outcomes, requests, host
-        self._now, self._state, self._vitals = now, state, vitals
-        self._woken = trio.Event()
-        self._upkeep_s = 0.0
+    _store: RunStore
+    _outcomes: RunOutcomes
+    _requests: RunRequests
+    _host: RunnerHost
+    _now: Callable[[], datetime]
+    _state: LauncherState
+    _vitals: Vitals
+    _woken: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _upkeep_s: float = attrs.field(default=0.0, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""

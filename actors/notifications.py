@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
+import attrs
 import trio
 
 from actors.rounds import OUTAGE_PAUSE_S
@@ -16,17 +17,13 @@ from actors.supervision import Vitals
 from protocol.storage import Outage
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class NotificationListener:
     """Checks at each notice. `notices` ends by `Outage` only; `check` may raise one."""
 
-    def __init__(
-        self,
-        *,
-        notices: Callable[[], AbstractAsyncContextManager[AsyncIterator[str]]],
-        check: Callable[[], Awaitable[object]],
-        vitals: Vitals,
-    ) -> None:
-        self._notices, self._check, self._vitals = notices, check, vitals
+    _notices: Callable[[], AbstractAsyncContextManager[AsyncIterator[str]]]
+    _check: Callable[[], Awaitable[object]]
+    _vitals: Vitals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen until cancelled."""

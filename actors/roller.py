@@ -36,6 +36,7 @@ class RollerTally:
     settled: int = 0
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class TraceRoller(Rounds):
     """Looks for due traces four times a second, without a pause while there is a backlog, and once a second
     while nothing is due for as long. A round takes at most `traces`.
@@ -43,17 +44,11 @@ class TraceRoller(Rounds):
     `now` is the clock by which writers say when a trace is due.
     """
 
-    def __init__(
-        self,
-        *,
-        store: TraceStore,
-        now: Callable[[], Awaitable[datetime]],
-        tally: RollerTally,
-        vitals: Vitals,
-        traces: int = ROUND_TRACES,
-    ) -> None:
-        self._store, self._now, self._tally, self._vitals = store, now, tally, vitals
-        self._traces = traces
+    _store: TraceStore
+    _now: Callable[[], Awaitable[datetime]]
+    _tally: RollerTally
+    _vitals: Vitals
+    _traces: int = ROUND_TRACES
 
     async def _turn(self) -> float:
         now = await self._now()

@@ -124,19 +124,15 @@ class Tee:
             log.warning("stopped with %d spans not forwarded to SVC_TEE_ENDPOINT", spans_left)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class TeeForwarder:
     """Sends what a `Tee` holds. `send` is one request; it raises nothing but bugs."""
 
-    def __init__(
-        self,
-        *,
-        tee: Tee,
-        send: Callable[[bytes], Awaitable[Outcome]],
-        vitals: Vitals,
-        clock: Callable[[], float] = trio.current_time,
-    ) -> None:
-        self._tee, self._send, self._vitals, self._clock = tee, send, vitals, clock
-        self._said_s: float | None = None
+    _tee: Tee
+    _send: Callable[[bytes], Awaitable[Outcome]]
+    _vitals: Vitals
+    _clock: Callable[[], float] = trio.current_time
+    _said_s: float | None = attrs.field(default=None, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
