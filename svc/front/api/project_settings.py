@@ -13,7 +13,6 @@ from svc.domain.output_schema import check_output_schemas
 from svc.domain.retention.terms import Override
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.accounts.audit import record
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.store.postgres.database import Connection
 from svc.store.retention.sweep import read_override, write_override
@@ -43,15 +42,7 @@ async def put_retention(call: Call[RetentionChange]) -> RetentionShown:
 
     async def work(connection: Connection) -> None:
         await write_override(connection, call.project.id, override)
-        await record(
-            connection,
-            "retention.update",
-            actor=call.caller.label,
-            org_id=call.org.id,
-            project_id=call.project.id,
-            subject=("project", call.project.slug),
-            details=attrs.asdict(override),
-        )
+        await call.note(connection, "retention.update", attrs.asdict(override))
 
     await call.means.database.run(work)
     return _retention_view(call, override)
@@ -78,15 +69,7 @@ async def keep_taxonomy(call: Call[Taxonomy], instead_of: Taxonomy | None = None
     counts = {name: len(getattr(call.body, name)) for name in Taxonomy.__struct_fields__}
 
     async def noted(connection: Connection) -> None:
-        await record(
-            connection,
-            "taxonomy.update",
-            actor=call.caller.label,
-            org_id=call.org.id,
-            project_id=call.project.id,
-            subject=("project", call.project.slug),
-            details=counts,
-        )
+        await call.note(connection, "taxonomy.update", counts)
 
     store = TaxonomyStore(call.means.database)
     if not await store.replace(call.project.id, call.body, noted, instead_of):

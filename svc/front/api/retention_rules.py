@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -13,7 +13,6 @@ from svc.domain.queries.datasets import Field
 from svc.domain.retention.terms import RetentionRule
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
-from svc.store.accounts.audit import record
 from svc.store.postgres.database import Connection
 from svc.store.reads.questions.attributes import require_fields
 from svc.store.retention.rules import read_rules, write_rules
@@ -41,16 +40,7 @@ async def put_rules(call: Call[RetentionRules]) -> RetentionRules | Refusal:
 
     async def work(connection: Connection) -> None:
         await write_rules(connection, call.project.id, rules)
-        details: dict[str, Any] = {"rules": [attrs.asdict(rule) for rule in rules]}
-        await record(
-            connection,
-            "retention.rules",
-            actor=call.caller.label,
-            org_id=call.org.id,
-            project_id=call.project.id,
-            subject=("project", call.project.slug),
-            details=details,
-        )
+        await call.note(connection, "retention.rules", {"rules": [attrs.asdict(rule) for rule in rules]})
 
     await call.means.database.run(work)
     return _shown(rules)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from protocol.refusals import BAD_REQUEST, NO_SUCH_SET, NO_SUCH_SET_ENTRY, Refusal, Refused
 from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.rest.sets import (
@@ -45,14 +47,7 @@ async def get_set(call: Call[None]) -> SetOpened:
     """A set with its entries."""
     trace_set = await set_of(call)
     entries = await SetStore(call.means.database).entries(call.project.id, trace_set.id)
-    return SetOpened(
-        id=str(trace_set.id),
-        name=trace_set.name,
-        made_by=trace_set.made_by,
-        made_at=timestamp(trace_set.made_at),
-        entries=trace_set.entries,
-        items=[_entry(entry) for entry in entries],
-    )
+    return SetOpened(**msgspec.structs.asdict(_shown(trace_set)), items=[_entry(entry) for entry in entries])
 
 
 async def post_entries(call: Call[SetEntriesBody]) -> SetAdded | Refusal:

@@ -46,9 +46,10 @@ from svc.front.ports import (
     SignOn,
 )
 from svc.store.accounts.accounts import AccountStore
+from svc.store.accounts.audit import Action, record
 from svc.store.accounts.orgs import OrgStore
 from svc.store.accounts.projects import Org, Project
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import Connection, Database
 
 B = TypeVar("B", covariant=True)
 
@@ -167,6 +168,18 @@ class Call(Generic[B]):
         if not isinstance(self.caller, Person):
             raise Refused(API_UNAUTHORIZED.saying("there are no accounts while authentication is disabled"))
         return self.caller
+
+    async def note(self, connection: Connection, action: Action, details: Mapping[str, Any]) -> None:
+        """Have the audit tell what is done to the project of the path, in the caller's transaction."""
+        await record(
+            connection,
+            action,
+            actor=self.caller.label,
+            org_id=self.org.id,
+            project_id=self.project.id,
+            subject=("project", self.project.slug),
+            details=details,
+        )
 
     def id_of(self, name: str, missing: Refusal) -> UUID:
         """An id of the path. Raises `Refused` for what can be none."""

@@ -13,11 +13,13 @@ measured November 2026, Python 3.11).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     import asyncpg
+
+    from svc.store.postgres.servers import Servers
 
     #: What a unit of work gets.
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -36,26 +38,10 @@ REST_TIMEOUT_S: Final = 1.0
 REST_S: Final = 300.0
 
 
-class ConnectionSource(Protocol):
-    """Where connections come from."""
-
-    #: There is more than one server, so `watch` is worth its while.
-    several: bool
-
-    async def connect(self) -> Connection:
-        """A new one."""
-
-    def unfit(self, connection: Connection) -> None:
-        """Its server turned out to be the wrong one."""
-
-    async def watch(self, working: Mapping[Connection, float]) -> None:
-        """End those whose server hangs. `working` says since when each is in use."""
-
-
 class Connections:
     """The connections of one `Database`. What fails with one of `misled` was sent to the wrong server."""
 
-    def __init__(self, source: ConnectionSource, most: int, misled: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(self, source: Servers, most: int, misled: tuple[type[Exception], ...] = ()) -> None:
         self._source, self.most, self._misled = source, most, misled
         self._watch: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(most)
