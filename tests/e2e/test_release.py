@@ -41,11 +41,13 @@ def git(*words: str) -> str:
     ).stdout.strip()
 
 
-def release(dist: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """`make release` of the present commit, for the Python at hand alone."""
+def release(
+    dist: Path, *options: str, clone: Path = ROOT, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    """`make release` of the present commit, for one Python alone."""
     return subprocess.run(
-        [sys.executable, "deploy/release.py", *options, "--python", sys.executable, str(dist)],
-        cwd=ROOT,
+        [python, "deploy/release.py", *options, "--python", python, str(dist)],
+        cwd=clone,
         # What is made is the same however well it is compiled, and made in a third of the time.
         env={**os.environ, "CFLAGS": "-O0"},
         capture_output=True,
@@ -54,11 +56,20 @@ def release(dist: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def released(dist: Path, *options: str) -> Path:
+def released(dist: Path, *options: str, clone: Path = ROOT, python: str = sys.executable) -> Path:
     """The folder of a release."""
-    done = release(dist, "--any-commit", *options)
+    done = release(dist, "--any-commit", *options, clone=clone, python=python)
     assert done.returncode == 0, done.stderr
     return dist
+
+
+def uv() -> str:
+    """The program, which the extra brings."""
+    if find_spec("uv") is None:
+        missing("the extra `release`: make .venv/.release")
+    from uv import find_uv_bin
+
+    return str(find_uv_bin())
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +119,25 @@ def test_a_commit_without_a_tag_is_no_release_unless_one_asks_for_it(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_commit_makes_the_same_bytes(dist: Path, key: Path, tmp_path: Path) -> None:
-    again = released(tmp_path, "--key", str(key))
+def test_the_same_commit_makes_the_same_bytes_in_a_clone_that_uv_has_set_up(
+    dist: Path, key: Path, tmp_path: Path
+) -> None:
+    clone, programs = tmp_path / "clone", tmp_path / "programs"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=60)
+    programs.mkdir()
+    (programs / "uv").symlink_to(uv())
+    base = Path(sys.executable).resolve()
+    made = subprocess.run(
+        ["make", ".venv/.release", f"PYTHON={base}"],
+        cwd=clone,
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "CFLAGS": "-O0"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    python = str(clone / ".venv" / "bin" / "python")
+    again = released(tmp_path / "again", "--key", str(key), clone=clone, python=python)
     assert {path.name for path in again.iterdir()} == {path.name for path in dist.iterdir()}
     for path in again.iterdir():
         assert path.read_bytes() == (dist / path.name).read_bytes(), path.name
@@ -282,8 +310,7 @@ def test_pip_alone_installs_it_and_it_takes_a_span(dist: Path, wheel: Path, open
 def test_uv_alone_installs_it_as_a_tool_and_it_takes_a_span(
     dist: Path, compiled_wheel: Path, open_folder: Path
 ) -> None:
-    if find_spec("uv") is None:
-        missing("the extra `release`: make .venv/.release")
+    uv()
     env = {"UV_TOOL_DIR": str(open_folder / "tools"), "UV_TOOL_BIN_DIR": str(open_folder / "bin")}
     installed_as_taught("uv", [compiled_wheel, dist / "constraints.txt"], open_folder, env)
     takes_a_span(open_folder / "bin" / "trace-svc")
