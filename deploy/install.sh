@@ -5,11 +5,18 @@ set -eu
 python=$1
 requirement=$2
 
-# How far the packages are, every two seconds, until they are there or this script ends.
+# How far the packages are, every two seconds, until they are there or this script ends. What uv fetches grows in its
+# cache, among what was there before, so with uv only the time is told.
 progress() {
+    seconds=0
     while sleep 2; do
-        megabytes=$(du -sm .venv 2>/dev/null | cut -f 1)
-        echo "2/3 packages, ${megabytes:-0} MB so far"
+        seconds=$((seconds + 2))
+        if command -v uv >/dev/null 2>&1; then
+            echo "2/3 packages, $seconds s so far"
+        else
+            megabytes=$(du -sm .venv 2>/dev/null | cut -f 1)
+            echo "2/3 packages, ${megabytes:-0} MB so far"
+        fi
     done
 }
 

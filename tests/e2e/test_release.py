@@ -136,6 +136,8 @@ def test_the_same_commit_makes_the_same_bytes_in_a_clone_that_uv_has_set_up(
         timeout=600,
     )
     assert made.returncode == 0, made.stdout + made.stderr
+    # How much of it is there cannot be seen while uv fetches.
+    assert re.search(r"^2/3 packages, \d+ s so far$", made.stdout, re.MULTILINE)
     python = str(clone / ".venv" / "bin" / "python")
     again = released(tmp_path / "again", "--key", str(key), clone=clone, python=python)
     assert {path.name for path in again.iterdir()} == {path.name for path in dist.iterdir()}
