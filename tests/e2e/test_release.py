@@ -16,6 +16,7 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 
 import httpx2
@@ -24,6 +25,9 @@ import pytest
 from protocol.compiled import MODULES
 from svc.store.postgres.migrate import migrations
 from tests.conftest import missing
+from tests.e2e.arm import printed, python_for_arm
+from tests.ingest import decoding
+from tests.ingest.bodies import every_dialect
 from tests.service import PLAIN, running
 from tests.wire import request, span
 
@@ -252,6 +256,41 @@ def test_of_two_wheels_one_runs_compiled_and_one_everywhere(
             timeout=60,
         ).stdout
         assert state in answer
+
+
+def test_the_wheel_for_arm_runs_there_and_decodes_as_the_one_for_this_machine_does(
+    compiled_wheels: dict[str, Path], dist: Path, open_folder: Path
+) -> None:
+    arm = python_for_arm()
+    for machine, wheel in compiled_wheels.items():
+        # Of the other packages, too, only what runs where the page says.
+        words = [
+            "--python-platform",
+            f"{machine}-manylinux_2_28",
+            "--python-version",
+            platform.python_version(),
+        ]
+        words += ["--only-binary", ":all:", "--constraints", str(dist / "constraints.txt")]
+        done = subprocess.run(
+            [uv(), "pip", "install", "--quiet", *words, "--target", str(open_folder / machine), str(wheel)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+    target = open_folder / "aarch64"
+    assert f"compiled: {len(MODULES)} modules" in printed(arm, target, ["-m", "svc", "--version"]).decode()
+    script = (
+        "import importlib, platform; from protocol.compiled import MODULES, runs_compiled;"
+        "print(platform.machine(), sum(runs_compiled(importlib.import_module(name)) for name in MODULES))"
+    )
+    assert printed(arm, target, ["-c", script]).decode() == f"aarch64 {len(MODULES)}\n"
+    body = BytesIO()
+    decoding.send(body, every_dialect())
+    words = ["-m", "tests.ingest.decoding"]
+    there = printed(arm, target, words, body.getvalue())
+    assert b"Rain." in there
+    assert there == printed([sys.executable, "-P"], open_folder / "x86_64", words, body.getvalue())
 
 
 def taught(heading: str) -> list[str]:

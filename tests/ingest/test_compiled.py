@@ -18,16 +18,13 @@ import protocol.compiled
 from protocol.compiled import MODULES, SWITCH, sources, state, twin
 from svc.domain.dialects import DIALECTS
 from tests.conftest import missing
-from tests.domain.dialects.speaking import CONVERSATIONS, USAGES, WRAPPERS
+from tests.domain.dialects.speaking import CONVERSATIONS
 from tests.examples import examples
 from tests.ingest import decoding
+from tests.ingest.bodies import ANSWERED, ASKED, TEXT, every_dialect
 from tests.wire import event, request, span
 
 ROOT = Path(__file__).parents[2]
-TEXT = "the parcel has left the warehouse and arrives on Friday " * 5
-ASKED = [{"role": "system", "content": TEXT}, {"role": "user", "content": f"Weather in Paris? {TEXT}"}]
-CALLED = [{"id": "call-1", "name": "weather", "arguments": '{"city": "Paris"}'}]
-ANSWERED = [{"role": "assistant", "content": "Rain.", "tool_calls": CALLED}]
 
 
 @attrs.define
@@ -87,17 +84,7 @@ def ways() -> Iterator[Ways]:
 
 
 def test_every_dialect_comes_to_the_same_compiled_or_not(ways: Ways) -> None:
-    spans = []
-    for number, name in enumerate(sorted(CONVERSATIONS.keys() | USAGES.keys() | WRAPPERS.keys())):
-        said = CONVERSATIONS[name](ASKED, ANSWERED) if name in CONVERSATIONS else {}
-        called, usage = USAGES.get(name, ({}, lambda *_: {}))
-        attributes = {**called, **said, **usage(100 + number, 20, 10, 0, 5)}
-        failed = event("exception", {"exception.type": "Error", "exception.message": TEXT})
-        spans += [
-            span(attributes=attributes, span_id=(2 * number + 1).to_bytes(8, "big")),
-            span(attributes=attributes, span_id=(2 * number + 2).to_bytes(8, "big"), events=[failed]),
-        ]
-    said_of_all = ways.agree(request(*spans, resource={"service.name": "shop"}).SerializeToString())
+    said_of_all = ways.agree(every_dialect())
     assert said_of_all.count(b"SpanRow") == 0
     assert b"weather" in said_of_all
     assert b"Rain." in said_of_all
