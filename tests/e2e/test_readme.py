@@ -129,7 +129,8 @@ def test_the_keys_made_on_the_first_page_send_and_ask(service: Service, env: dic
 
 
 def test_the_command_is_found_after_the_line_that_says_where_it_is(tmp_path: Path) -> None:
-    (line,) = re.findall(r"^export PATH=.*$", README, re.M)
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^export PATH=.*$", page, re.M)
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parent.parent)
     done = subprocess.run(
         ["bash", "-euc", f"{line}\ncommand -v trace-svc"],

@@ -345,6 +345,9 @@ def takes_a_span(program: Path) -> None:
 
 def test_pip_alone_installs_it_and_it_takes_a_span(dist: Path, wheel: Path, open_folder: Path) -> None:
     installed_as_taught("pip", [wheel, dist / "constraints.txt"], open_folder)
+    # As the pages that follow call it.
+    printed_path = typed(f"{taught('pip')[1]}command -v trace-svc", open_folder).strip()
+    assert printed_path == str(open_folder / "trace-svc" / "bin" / "trace-svc")
     takes_a_span(open_folder / "trace-svc" / "bin" / "trace-svc")
 
 
