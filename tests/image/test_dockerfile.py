@@ -11,7 +11,8 @@ import pytest
 
 from tests.service import Service, free_port
 
-DOCKERFILE = (Path(__file__).parents[2] / "deploy/Dockerfile").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
 
 
 def healthy(bind: str | None) -> bool:
@@ -32,3 +33,12 @@ def test_the_health_check_asks_where_the_service_is_bound(service: Service, host
 def test_the_image_has_what_its_own_commands_ask_for() -> None:
     installed = re.findall(r"pip install [^\n]* (\S+) \\", DOCKERFILE)
     assert installed[0] == '".[parquet]"'
+
+
+def test_the_engine_is_sent_all_that_the_image_copies_and_nothing_else() -> None:
+    first, *lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert first == "*"
+    sent = {line[1:] for line in lines if line.startswith("!")}
+    copies = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+    assert {source for copy in copies for source in copy.split()} == sent
+    assert [source for source in sorted(sent) if not (ROOT / source).exists()] == []
