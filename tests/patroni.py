@@ -215,7 +215,11 @@ class Cluster:
                     "superuser": {"username": "owner", "password": PASSWORD},
                     "replication": {"username": "replicator", "password": PASSWORD},
                 },
-                "parameters": {"unix_socket_directories": str(member.folder)},
+                "parameters": {
+                    "unix_socket_directories": str(member.folder),
+                    # What is killed clears nothing away: in its own folder that goes with it.
+                    "dynamic_shared_memory_type": "mmap",
+                },
             },
         }  # fmt: skip
 
