@@ -58,7 +58,7 @@ class Memory:
 
     def _look(self) -> None:
         while not self._stop.wait(0.25):
-            self.most_mb = max(self.most_mb, sum(_pss_mb(pid) for top in self._pids for pid in family(top)))
+            self.most_mb = max(self.most_mb, sum(pss_mb(pid) for top in self._pids for pid in family(top)))
 
 
 def family(pid: int) -> list[int]:
@@ -74,7 +74,7 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def _pss_mb(pid: int) -> float:
+def pss_mb(pid: int) -> float:
     """What it holds, of shared pages its share."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

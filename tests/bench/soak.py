@@ -53,13 +53,18 @@ def private_mb(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
+def role_of(pid: int) -> str:
+    """What a process of the service does."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return next((role for word, role in ROLES if word in command), "other")
+
+
 def memory(service: Service) -> dict[str, float]:
     """Private megabytes of the whole service, by role. Processes that end meanwhile are left out."""
     held: dict[str, float] = defaultdict(float)
     for pid in family(service.process.pid):
         try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-            held[next((role for word, role in ROLES if word in command), "other")] += private_mb(pid)
+            held[role_of(pid)] += private_mb(pid)
         except (FileNotFoundError, ProcessLookupError):
             continue
     return dict(held)
