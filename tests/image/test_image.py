@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ from tests.commands.test_init import docker_compose as docker_compose
 from tests.commands.test_init import init
 from tests.conftest import missing
 from tests.service import until
+from tests.wire import request, span
 
 ROOT = Path(__file__).parent.parent.parent
 BASE = Path(os.environ.get("TRACE_SVC_IMAGE_BASE", "/var/tmp/trace-svc-base"))
@@ -35,6 +37,24 @@ CONFINED = (
     *("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges:true", "--tmpfs=/tmp"),
     *("--network=none", "--shm-size=256m", "--memory=2g", "--stop-timeout=40"),
 )
+
+#: Sends a request, given as hex, over gRPC; prints the response, which is empty when all is accepted.
+EXPORT = """
+import asyncio, sys
+from grpclib.client import Channel, UnaryUnaryMethod
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest as Request, ExportTraceServiceResponse as Response
+)
+
+async def export(port, key, body):
+    async with Channel("127.0.0.1", int(port)) as channel:
+        name = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+        method = UnaryUnaryMethod(channel, name, Request, Response)
+        metadata = {"authorization": f"Bearer {key}"}
+        print(await method(Request.FromString(bytes.fromhex(body)), metadata=metadata, timeout=20))
+
+asyncio.run(export(*sys.argv[1:]))
+"""
 
 pytestmark = [pytest.mark.alone, pytest.mark.release]
 
@@ -170,6 +190,10 @@ class Container:
             )
         )
 
+    def export(self, port: str, key: str, body: bytes) -> None:
+        """Send an OTLP request over gRPC to the service inside, by what the image has installed."""
+        assert self.engine("exec", self.name, "python3", "-Ic", EXPORT, port, key, body.hex()) == ""
+
     def keys(self) -> dict[str, str]:
         """The keys of the first start."""
         lines = self.engine("exec", self.name, "cat", "/data/first-keys").splitlines()
@@ -252,39 +276,91 @@ def test_health_is_asked_where_the_service_is_bound(engine: Engine, image: str) 
     engine("rm", "-fv", "moved")
 
 
-def test_docker_compose_brings_up_what_init_wrote(
-    engine: Engine, image: str, docker_compose: list[str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "traces"
-    done = init(folder)
-    assert done.returncode == 0, done.stderr
-    # The engine of this test has no network to publish ports from.
-    (folder / "compose.override.yaml").write_text(
-        "services: {trace-svc: {network_mode: none, ports: !reset []}}\n"
-    )
+@attrs.frozen
+class Compose:
+    """Docker Compose in a folder that `trace-svc init` wrote."""
 
-    def compose(*words: str) -> str:
-        done = subprocess.run(
-            [*docker_compose, *words],
-            cwd=folder,
-            env={"PATH": os.environ["PATH"], "DOCKER_HOST": engine.host, "TRACE_SVC_IMAGE": image},
+    words: list[str]
+    folder: Path
+    engine: Engine
+    image: str
+
+    def __call__(self, *words: str) -> str:
+        outcome = subprocess.run(
+            [*self.words, *words],
+            cwd=self.folder,
+            env={
+                "PATH": os.environ["PATH"],
+                "DOCKER_HOST": self.engine.host,
+                "TRACE_SVC_IMAGE": self.image,
+            },
             capture_output=True,
             text=True,
             timeout=180,
             check=False,
         )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
+        assert outcome.returncode == 0, outcome.stderr[-2000:]
+        return outcome.stdout
 
+    def up(self) -> Container:
+        """The container, ready; made anew where a setting has changed."""
+        self("up", "-d", "--wait")
+        return Container(self.engine, self("ps", "-q", "trace-svc").strip())
+
+    def ports(self) -> dict[int, str | None]:
+        """By port of the container: that of the host, None where Docker chooses it."""
+        # The file by its name, without what the test lays over it.
+        config = json.loads(self("-f", "compose.yaml", "config", "--format", "json"))
+        return {port["target"]: port.get("published") for port in config["services"]["trace-svc"]["ports"]}
+
+
+@pytest.fixture
+def compose(engine: Engine, image: str, docker_compose: list[str], tmp_path: Path) -> Iterator[Compose]:
+    folder = tmp_path / "traces"
+    outcome = init(folder)
+    assert outcome.returncode == 0, outcome.stderr
+    # The engine of this test has no network to publish ports from.
+    (folder / "compose.override.yaml").write_text(
+        "services: {trace-svc: {network_mode: none, ports: !reset []}}\n"
+    )
+    project = Compose(docker_compose, folder, engine, image)
     try:
-        compose("up", "-d", "--wait")
-        one = Container(engine, compose("ps", "-q", "trace-svc").strip())
-        assert one.ask("/v1/traces", one.keys()["write"], TRACE) == {}
-        until(lambda: one.count(one.keys()["query"]) == 1, 30, 0.5)
-        compose("stop")
-        assert one.state()["ExitCode"] == 0
+        yield project
     finally:
-        compose("down", "-v")
+        project("down", "-v")
+
+
+def test_docker_compose_brings_up_what_init_wrote(compose: Compose) -> None:
+    container = compose.up()
+    assert container.ask("/v1/traces", container.keys()["write"], TRACE) == {}
+    until(lambda: container.count(container.keys()["query"]) == 1, 30, 0.5)
+    compose("stop")
+    assert container.state()["ExitCode"] == 0
+
+
+def test_the_line_of_the_page_turns_grpc_on_under_docker_compose(compose: Compose) -> None:
+    page = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    [(line, port)] = re.findall(r"`(\S+)` in `\.env` turns gRPC on and publishes its port, (\d+)", page)
+    http_only = compose.up()
+    keys = http_only.keys()
+    now_ns = time.time_ns()
+    body = request(span(start_ns=now_ns - 10**9, end_ns=now_ns)).SerializeToString()
+    # Without the line Docker chooses a port of the host, and nothing answers behind it.
+    assert compose.ports()[int(port)] is None
+    with pytest.raises(AssertionError, match="ConnectionRefusedError"):
+        http_only.export(port, keys["write"], body)
+
+    with (compose.folder / ".env").open("a") as env:
+        env.write(f"{line}\n")
+    assert compose.ports()[int(port)] == port
+    with_grpc = compose.up()
+    assert with_grpc.name != http_only.name
+    with pytest.raises(AssertionError, match="UNAUTHENTICATED"):
+        with_grpc.export(port, keys["query"] + "x", body)
+    with_grpc.export(port, keys["write"], body)
+    until(lambda: with_grpc.count(keys["query"]) == 1, 30, 0.5)
+    assert with_grpc.ask("/v1/traces", keys["write"], TRACE) == {}
+    until(lambda: with_grpc.count(keys["query"]) == 2, 30, 0.5)
 
 
 def test_a_folder_of_somebody_else_is_refused_in_one_sentence(engine: Engine, image: str) -> None:
