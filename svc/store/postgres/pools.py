@@ -77,18 +77,18 @@ def pool_sizes(*, decoders: int, drainers: int, embedded: bool, small: bool = Fa
     """The sizes for these settings; `small` for a machine with little memory."""
     most = EMBEDDED_CONNECTIONS if embedded else SERVED_CONNECTIONS
     fixed = PoolSizes(ADMISSION_CONNECTIONS, QUESTION_CONNECTIONS, 0, UPKEEP_CONNECTIONS, 0, 0)
-    each = DECODER_CONNECTIONS
+    per_decoder = DECODER_CONNECTIONS
     if small:
         fixed = PoolSizes(
             SMALL_ADMISSION_CONNECTIONS, SMALL_QUESTION_CONNECTIONS, 0, SMALL_UPKEEP_CONNECTIONS, 0, 0
         )
-        each = SMALL_DECODER_CONNECTIONS
+        per_decoder = SMALL_DECODER_CONNECTIONS
     available = most - fixed.total
     if not decoders:
         return attrs.evolve(fixed, ingest=min(drainers + LETTER_CONNECTIONS, available))
     available -= LETTER_CONNECTIONS
     decoders = min(decoders, available)
-    share = max(1, min(each, available // decoders))
+    share = max(1, min(per_decoder, available // decoders))
     return attrs.evolve(fixed, ingest=LETTER_CONNECTIONS, decoders=decoders, per_decoder=share)
 
 

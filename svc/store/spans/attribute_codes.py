@@ -103,18 +103,18 @@ class AttributeCodes:
         by_project: dict[int, list[tuple[str, str]]] = {}
         for project_id, field, value in sorted(unknown):
             by_project.setdefault(project_id, []).append((field, value))
-        given: dict[_Value, str] = {}
+        codes_by_value: dict[_Value, str] = {}
         forgotten = self._forgotten
         for project_id, values in by_project.items():
             codes = await self.database.run(partial(_given_out, project_id=project_id, values=values))
-            given |= {
+            codes_by_value |= {
                 (project_id, field, value): code for (field, value), code in zip(values, codes, strict=True)
             }
             if forgotten != self._forgotten:
                 continue
             self._remember(project_id, dict(zip(values, codes, strict=True)))
             await self._learn_full(project_id, sorted({field for field, _ in values}))
-        return given
+        return codes_by_value
 
     async def _learn_full(self, project_id: int, fields: Sequence[str]) -> None:
         """Remember fields that have no room as a whole, so that a new value asks nothing of the database."""
@@ -207,15 +207,15 @@ async def lock_counter(connection: Connection, project_id: int) -> int:
     await connection.execute(
         "insert into attribute_counter (project_id, given) values ($1, 0) on conflict do nothing", project_id
     )
-    given: int = await connection.fetchval(
+    count: int = await connection.fetchval(
         "select given from attribute_counter where project_id = $1 for update", project_id
     )
-    return given
+    return count
 
 
 async def _given_out(connection: Connection, project_id: int, values: Sequence[tuple[str, str]]) -> list[str]:
     """The character of each value, new ones for those that are new; empty for those of hidden fields."""
-    given = await lock_counter(connection, project_id)
+    count = await lock_counter(connection, project_id)
     fields = sorted({field for field, _ in values})
     hidden = {
         row["field"]
@@ -243,10 +243,10 @@ async def _given_out(connection: Connection, project_id: int, values: Sequence[t
             continue
         left = room.get(field, MOST_VALUES)
         pair = (field, value if left > 0 else OTHER)
-        if pair not in codes and given < _MOST_CODES:
+        if pair not in codes and count < _MOST_CODES:
             room[field] = left - 1
-            codes[pair] = new[pair] = character(given)
-            given += 1
+            codes[pair] = new[pair] = character(count)
+            count += 1
         codes[field, value] = codes.get(pair, "")
     if new:
         await connection.execute(
@@ -258,6 +258,6 @@ async def _given_out(connection: Connection, project_id: int, values: Sequence[t
             list(new.values()),
         )
         await connection.execute(
-            "update attribute_counter set given = $2 where project_id = $1", project_id, given
+            "update attribute_counter set given = $2 where project_id = $1", project_id, count
         )
     return [codes.get(pair, "") for pair in values]
