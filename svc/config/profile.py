@@ -32,7 +32,7 @@ class SmallDefault:
 
 
 SMALL: Final = (
-    SmallDefault("SVC_INGEST_DECODERS", "1", "each process takes 40 MB, more under load"),
+    SmallDefault("SVC_INGEST_DECODERS", "0", "each process takes 60 MB under load; the main process decodes"),
     SmallDefault(
         "SVC_INGEST_SPOOL_MAX_BYTES", str(8 * _MIB), "what waits for the database is held in memory"
     ),

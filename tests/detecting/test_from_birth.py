@@ -82,7 +82,7 @@ async def test_what_came_last_is_judged_once_nothing_has_come_for_ten_minutes(st
     await house.look()
     assert await house.told("id") == []
     # What comes late has had its time; nothing later has to come first.
-    await execute(store, "update fold_state set touched_since = clock_timestamp() - interval '599 s'")
+    await execute(store, "update fold_state set touched_since = clock_timestamp() - interval '500 s'")
     await house.look()
     assert await house.told("id") == []
     await execute(store, "update fold_state set touched_since = clock_timestamp() - interval '601 s'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,14 +17,20 @@ from svc.ingest.launching import DecoderLauncher
 NOWHERE = Address("/nowhere", 1, "nobody", "", "none")
 
 
-def decoders() -> set[int]:
-    """The decoder processes of this process, ended ones apart."""
+@pytest.fixture
+def decoders() -> Callable[[], set[int]]:
+    """Which processes this one has begun since, ended ones apart."""
+    before = children()
+    return lambda: children() - before
+
+
+def children() -> set[int]:
+    """The processes of this one. What they run is not to be read in the moment in which they begin."""
     threads = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    children = {int(child) for thread in threads for child in thread.read_text().split()}
-    return {pid for pid in children if b"svc.ingest.decoder" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {int(child) for thread in threads for child in thread.read_text().split()}
 
 
-async def test_processes_begun_ahead_are_launched_first() -> None:
+async def test_processes_begun_ahead_are_launched_first(decoders: Callable[[], set[int]]) -> None:
     launcher = DecoderLauncher()
     launch = launcher.process(NOWHERE, "ERROR", "text", PriceBook(), pool_size=1, trace_days=30)
     async with launcher.ahead(2):
@@ -38,7 +45,9 @@ async def test_processes_begun_ahead_are_launched_first() -> None:
     assert decoders() == set()
 
 
-async def test_a_start_that_fails_ends_the_processes_that_it_began() -> None:
+async def test_a_start_that_fails_ends_the_processes_that_it_began(
+    decoders: Callable[[], set[int]],
+) -> None:
     async def start() -> None:
         async with DecoderLauncher().ahead(2):
             assert len(decoders()) == 2

@@ -141,7 +141,7 @@ def standin(script: Script) -> Iterator[StandIn]:
             made.asked.append(asked)
             reply = made.script(asked)
             if reply.wait is not None:
-                reply.wait.wait(60)
+                reply.wait.wait(240)
             if reply.drop:
                 self.close_connection = True
                 return
