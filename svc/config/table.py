@@ -160,8 +160,8 @@ class Settings:
         PROFILE,
         one_of("auto", "small", "standard"),
         "auto",
-        "How much memory the service plans with. `small` is for 512 MB: fewer processes and connections, and "
-        "less that may wait or be sent at once. `auto` is `small` where there is at most 1 GiB.",
+        "How much memory the service plans with. `small` has fewer processes and connections, and less may "
+        "wait or be sent at once. `auto` is `small` where there is at most 1 GiB.",
     )
     log_level: str = setting(
         "SVC_LOG_LEVEL", one_of("debug", "info", "warning", "error"), "info", "Lowest level to log."
