@@ -158,10 +158,10 @@ class Settings:
     )
     profile: str = setting(
         PROFILE,
-        one_of("auto", "small", "standard"),
-        "auto",
+        one_of("standard", "small"),
+        "standard",
         "How much memory the service plans with. `small` has fewer processes and connections, and less may "
-        "wait or be sent at once. `auto` is `small` where there is at most 1 GiB.",
+        "wait or be sent at once.",
     )
     log_level: str = setting(
         "SVC_LOG_LEVEL", one_of("debug", "info", "warning", "error"), "info", "Lowest level to log."

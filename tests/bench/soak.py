@@ -5,7 +5,8 @@
 Batches of 100 spans at a steady pace, while somebody who is signed in opens a page of the project every few
 seconds. What each process holds for itself alone (private memory) is read every half minute; a line of least
 squares through the second half shows how fast each grows. With a limit the service runs in a control group
-that has no more memory, cached files included. Prints Markdown for deploy/BENCHMARKS.md.
+that has no more memory, cached files included, with `SVC_PROFILE=small`. Prints Markdown for
+deploy/BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def main() -> None:
             folder.chmod(0o755)
             group = stack.enter_context(MemoryGroup.made(arguments.limit_mb * 1024 * 1024))
             with group.entered():
-                service = stack.enter_context(measured(folder / "data"))
+                service = stack.enter_context(measured(folder / "data", SVC_PROFILE="small"))
         results: list[Result] = []
 
         def load() -> None:

@@ -1,4 +1,4 @@
-"""The profile: little memory changes defaults, never what somebody has set."""
+"""The profile: it changes defaults where it is asked for, never what somebody has set."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ import os
 import pytest
 
 from protocol.memory import usable_memory_bytes
-from svc.config.profile import SMALL, SMALL_MACHINE_BYTES, with_profile
+from svc.config.profile import SMALL, with_profile
 from svc.config.table import BadSetting, read_settings, setting_rows
 
 MIB = 1024 * 1024
 
 
-@pytest.mark.parametrize(
-    ("memory_bytes", "profile"),
-    [(256 * MIB, "small"), (SMALL_MACHINE_BYTES, "small"), (SMALL_MACHINE_BYTES + 1, "standard")],
-)
-def test_little_memory_chooses_the_small_profile(memory_bytes: int, profile: str) -> None:
-    assert with_profile({}, lambda: memory_bytes)["SVC_PROFILE"] == profile
-    assert with_profile({"SVC_PROFILE": " "}, lambda: memory_bytes)["SVC_PROFILE"] == profile
-    assert with_profile({"SVC_PROFILE": "small"}, lambda: memory_bytes)["SVC_PROFILE"] == "small"
-    assert with_profile({"SVC_PROFILE": "standard"}, lambda: memory_bytes)["SVC_PROFILE"] == "standard"
+def test_only_who_asks_for_it_has_other_defaults_than_the_contract() -> None:
+    for env in ({}, {"SVC_PROFILE": " "}, {"SVC_PROFILE": "standard"}):
+        assert with_profile(env) == env
+        settings = read_settings(env)
+        assert not settings.small
+        assert (settings.max_body_bytes, settings.spool_max_bytes) == (64 * MIB, 128 * MIB)
 
 
 def test_the_small_profile_changes_defaults_alone() -> None:
@@ -38,7 +35,7 @@ def test_each_small_default_is_a_setting_and_a_value_that_it_takes() -> None:
 
 
 def test_another_profile_is_refused_by_name() -> None:
-    with pytest.raises(BadSetting, match="SVC_PROFILE is 'tiny'; expected one of auto, small, standard"):
+    with pytest.raises(BadSetting, match="SVC_PROFILE is 'tiny'; expected one of standard, small"):
         read_settings({"SVC_PROFILE": "tiny"})
 
 
