@@ -126,11 +126,11 @@ class TextColumn:
     """A column of texts that is being filled."""
 
     codes: Codes = attrs.field(factory=Codes)
-    rows: array[int] = attrs.field(factory=lambda: array("I"))
+    rows: array[int] = attrs.field(factory=lambda: array(_CODE_TYPES[1]))
 
     def extend(self, texts: Iterable[str | None]) -> None:
         """Add the texts of further spans."""
-        self.rows.extend(map(self.codes.__getitem__, texts))
+        self.rows = _extended(self.rows, list(map(self.codes.__getitem__, texts)))
 
     def packed(self) -> PackedColumn:
         """What is stored of it."""
@@ -141,15 +141,29 @@ class TextColumn:
 class NumberColumn:
     """A column of numbers that is being filled. None is none."""
 
-    rows: array[int] = attrs.field(factory=lambda: array("Q"))
+    rows: array[int] = attrs.field(factory=lambda: array(_CODE_TYPES[1]))
 
     def extend(self, numbers: Iterable[int | None]) -> None:
         """Add the numbers of further spans, 0 to `MOST`."""
-        self.rows.extend(0 if number is None else number + 1 for number in numbers)
+        self.rows = _extended(self.rows, [0 if number is None else number + 1 for number in numbers])
 
     def packed(self) -> PackedColumn:
         """What is stored of it."""
         return PackedColumn(None, pack_numbers(self.rows))
+
+
+def _extended(rows: array[int], numbers: list[int]) -> array[int]:
+    """The rows with further numbers, in as few bytes each as the largest needs: most need one or two."""
+    size = _size_of(max(numbers, default=0))
+    if size > rows.itemsize:
+        rows = array(_CODE_TYPES[size], rows)
+    rows.fromlist(numbers)
+    return rows
+
+
+def _size_of(number: int) -> int:
+    width = (number.bit_length() + 7) // 8
+    return next(size for size in _CODE_TYPES if width <= size)
 
 
 def pack_numbers(numbers: array[int]) -> bytes:
@@ -158,7 +172,7 @@ def pack_numbers(numbers: array[int]) -> bytes:
     if low == high:
         return bytes([_SAME]) + high.to_bytes(8, "little")
     width = (high.bit_length() + 7) // 8
-    size = next(size for size in _CODE_TYPES if width <= size)
+    size = _size_of(high)
     narrow = array(_CODE_TYPES[size], numbers)
     if sys.byteorder == "big":
         narrow.byteswap()

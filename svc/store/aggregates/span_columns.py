@@ -6,8 +6,9 @@ changed hours hold here too. A changed hour of a day that stands as a whole lose
 row until the day is written anew, which waits for an hour without changes: a duplicate now and then shall not
 write a day each time. A day that is over is added up as well (`span_sums`).
 
-Bounded: rows come in batches of `BATCH_ROWS`, which the event loop takes in a hundredth of a second, and a
-segment ends at a million spans. An hour with a cost that no column can hold has no bit, so its rows are read.
+Bounded: rows come in batches of `BATCH_ROWS`, which the event loop takes in a few milliseconds, and a segment
+ends at `MOST_ROWS` spans: building an hour of 400,000 spans takes 22 MB (November 2026). An hour with a cost
+that no column can hold has no bit, so its rows are read.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S
 from svc.store.aggregates.span_sums import FEW_SPANS, DaySums, store_segment
 from svc.store.postgres.database import Connection, Database
 
-BATCH_ROWS: Final = 8_192
+BATCH_ROWS: Final = 2_048
 #: A day whose hours changed is written anew once it has been left alone for so long.
 QUIET: Final = timedelta(hours=1)
 ALL_HOURS: Final = (1 << 24) - 1
@@ -92,7 +93,7 @@ _ROWS: Final = (
     f" {', '.join(f'{_SQL_OF[name]} as c_{name}' for name in COLUMNS)}, (row_number() over ("
     " partition by date_trunc('day', started_at, 'UTC')"
     " order by date_trunc('hour', started_at, 'UTC'), kind, name, call_site_id, status) - 1)"
-    f" / {BATCH_ROWS} as batch from span where project_id = $1 and created_at >= $2 and created_at < $3)"
+    " / $4::bigint as batch from span where project_id = $1 and created_at >= $2 and created_at < $3)"
     " as listed group by day_began, batch order by day_began, batch"
 )
 
@@ -202,7 +203,7 @@ async def _write(
 
     began: datetime | None = None
     segment = Segment()
-    async for row in connection.cursor(_ROWS, project_id, *stretch, prefetch=1):
+    async for row in connection.cursor(_ROWS, project_id, *stretch, BATCH_ROWS, prefetch=1):
         if not row["holds"]:
             await connection.execute(
                 "delete from span_column where project_id = $1 and day = $2 and hour = $3",

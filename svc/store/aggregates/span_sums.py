@@ -8,7 +8,6 @@ anything that the columns of the day do not: what they cannot hold is not summed
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +15,7 @@ import attrs
 
 from svc.domain.columns.encoding import SELECTIONS, PackedColumn, Segment
 from svc.store.postgres.database import Connection
+from svc.store.postgres.threads import in_thread
 
 #: The hour of the first selection; the others follow below it.
 SUMMED: Final = -2
@@ -43,8 +43,7 @@ class DaySums:
 
     async def add(self, connection: Connection, began: datetime, part: int, segment: Segment) -> None:
         """Add up a segment of the day."""
-        loop = asyncio.get_running_loop()
-        for level, sums in (await loop.run_in_executor(None, _summed, segment, list(self._rows))).items():
+        for level, sums in (await in_thread(_summed, segment, list(self._rows))).items():
             if sums is None:
                 del self._rows[level]
                 continue
@@ -93,8 +92,7 @@ async def store_segment(
     connection: Connection, place: Place, began: datetime, part: int, segment: Segment
 ) -> None:
     """Store a segment of a project, day and hour, and of the day on which its spans began."""
-    columns = await asyncio.get_running_loop().run_in_executor(None, _packed, segment)
-    for field, column in columns:
+    for field, column in await in_thread(_packed, segment):
         await connection.execute(
             "insert into span_column (project_id, day, hour, began, part, field, spans, texts, codes)"
             " values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",

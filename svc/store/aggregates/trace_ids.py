@@ -8,12 +8,12 @@ are built anew for both (`svc.store.aggregates.trace_values`).
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Final
 
 from svc.domain.queries.id_pieces import signature
 from svc.store.postgres.database import Connection
+from svc.store.postgres.threads import in_thread
 
 #: Ids of a block: its signature is 32 KB then, of which a question reads a byte or two, a few µs a block. Of
 #: 512 ids they took as much room and twice the time to ask (measured November 2026).
@@ -39,10 +39,8 @@ async def build_trace_ids(connection: Connection, project_id: int, hour: datetim
         end,
         BLOCK_IDS,
     )
-    loop = asyncio.get_running_loop()
     records = []
     for position, block in enumerate(blocks):
-        # In a thread: the listeners share this loop.
-        pieces = await loop.run_in_executor(None, signature, block["ids"])
+        pieces = await in_thread(signature, block["ids"])
         records.append((project_id, hour, position, *block.values(), pieces))
     await connection.copy_records_to_table("trace_id_block", columns=_COLUMNS, records=records)

@@ -24,6 +24,7 @@ from svc.domain.columns.encoding import (
     TOKENS,
     TRACE,
     UNPRICED,
+    NumberColumn,
     PackedColumn,
     Segment,
     pack_numbers,
@@ -101,6 +102,20 @@ def test_numbers_come_back_as_they_were_packed(values: list[int]) -> None:
     assert values == [
         sum(plain[byte * count + place] << 8 * byte for byte in range(width)) for place in range(count)
     ]
+
+
+@given(st.lists(st.lists(numbers, max_size=5), max_size=5))
+def test_a_column_that_grows_takes_as_few_bytes_as_its_largest_number_needs(
+    batches: list[list[int | None]],
+) -> None:
+    column = NumberColumn()
+    for batch in batches:
+        column.extend(batch)
+    values = [0 if number is None else number + 1 for batch in batches for number in batch]
+    assert column.rows.tolist() == values
+    bits = 8 * column.rows.itemsize
+    assert max(values, default=0) < 2**bits
+    assert bits == 8 or max(values) >= 2 ** (bits // 2)
 
 
 @given(st.lists(texts, min_size=1))

@@ -298,10 +298,12 @@ async def test_what_no_column_can_hold_is_read_from_its_rows(
 
 
 async def test_a_large_hour_is_cut_into_segments(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_columns, "MOST_ROWS", 1)
+    monkeypatch.setattr(span_columns, "MOST_ROWS", 16)
+    monkeypatch.setattr(span_columns, "BATCH_ROWS", 8)
     await build(sent, NOW + DAY)
-    parts = await fetch(sent, "select max(part) as part from span_column")
-    assert parts[0]["part"] == 0
+    segments = await fetch(sent, "select part, spans from span_column where field = 'kind'")
+    assert max(row["spans"] for row in segments) == 16
+    assert max(row["part"] for row in segments) >= 2
     await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"})
 
 

@@ -189,6 +189,7 @@ async def test_a_search_agrees_with_the_rows_at_every_moment(
     store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_blocks, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(search_blocks, "BLOCKS_AT_ONCE", 2)
     monkeypatch.setattr(search_blocks, "MOST_GRAMS", 30)
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FIRST_STRETCHES", 2)
@@ -294,6 +295,7 @@ async def test_a_search_of_tool_calls_agrees_with_the_rows_at_every_moment(
     store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_blocks, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(search_blocks, "BLOCKS_AT_ONCE", 2)
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FIRST_STRETCHES", 2)
     dice = random.Random(seed)
@@ -423,6 +425,7 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
     store: Database, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_blocks, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(search_blocks, "BLOCKS_AT_ONCE", 2)
     monkeypatch.setattr(search_blocks, "MOST_GRAMS_OF_IDS", 20)
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)

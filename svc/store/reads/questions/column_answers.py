@@ -10,7 +10,6 @@ Durations are counted by bin then: a percentile is within one per cent; from row
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -26,6 +25,7 @@ from svc.domain.queries.measures import MeasureName
 from svc.store.aggregates.cubes import ceil_hour
 from svc.store.aggregates.span_columns import DURATION_BIN, TRACE_SQL
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.threads import in_thread
 from svc.store.reads.questions.attributes import dictionary_of
 from svc.store.reads.questions.column_segments import (
     Cover,
@@ -115,7 +115,7 @@ async def column_cells(
             return None
         async for segments in segments_of(connection, cover):
             # In a thread: a month of ten million spans takes it a few hundredths of a second.
-            await asyncio.get_running_loop().run_in_executor(None, _scan, segments, asked.scan, cells)
+            await in_thread(_scan, segments, asked.scan, cells)
             if len(cells) > MOST_CELLS:
                 return None
         return cells
