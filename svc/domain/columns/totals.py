@@ -95,7 +95,8 @@ def text_hash(text: str) -> int:
 
 def trace_hash(half_id: str) -> int:
     """The hash of half the id of a trace, sixteen digits: how `scanning` mixes many at once."""
-    number = int(half_id, 16)
+    digits = half_id.encode()
+    number = int.from_bytes(digits[:8], "little") * MIX_1 % _HASHES ^ int.from_bytes(digits[8:], "little")
     number = (number ^ number >> 30) * MIX_1 % _HASHES
     number = (number ^ number >> 27) * MIX_2 % _HASHES
     return number ^ number >> 31
