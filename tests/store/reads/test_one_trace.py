@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 from svc.store.postgres.database import Connection, Database
+from svc.store.reads.one_trace import trace_numbers
 from svc.store.reads.one_trace.skeleton import FAILED, ORPHAN, REPEATS, SkeletonReads, TraceHead, TraceRange
 from svc.store.reads.one_trace.trace_graph import TraceGraphReads
 from svc.store.reads.one_trace.trace_kin import TraceKin
 from svc.store.reads.one_trace.trace_numbers import TraceNumbers
 from svc.store.reads.one_trace.trace_payloads import TooLargeToExport, TracePayloads
+from svc.store.reads.traces import spans
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.traces import TraceFilter, TraceReads
 from svc.store.reads.usage.session_talk import SessionTalk
@@ -183,6 +185,32 @@ async def test_the_parts_of_a_number_add_up_to_it(store: Database) -> None:
     kinds = {group.kind: group for group in await numbers.kinds(PROJECT, TRACE, head)}
     assert (kinds["llm"].spans, kinds["step"].failed, kinds["llm"].total_ms) == (3, 2, 3000.0)
     assert await numbers.models(PROJECT, TRACE, head) == ["gpt-4o", "of-our-own"]
+
+
+async def test_the_oldest_spans_of_a_large_trace_are_those_of_any(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those that began at once in the order of their ids, and more of them than are shown.
+    starts = {number: NOW + timedelta(seconds=number * 7 % 50) for number in range(1, 230)}
+    await settled(store, *(one(number, start=start) for number, start in starts.items()))
+    reads = TraceReads(store, SpanReads(store))
+    small = await reads.one(PROJECT, TRACE, payload=True)
+    monkeypatch.setattr(spans, "LARGE_SPANS", 0)
+    assert await reads.one(PROJECT, TRACE, payload=True) == small
+    assert small is not None
+    in_order = sorted(starts, key=lambda number: (starts[number], number))
+    assert [int(span["span_id"], 16) for span in small["spans"]] == in_order[:200]
+
+
+async def test_models_of_a_large_trace_are_those_of_some_of_its_spans(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = chat() | {"gen_ai.request.model": "rare"}
+    await settled(store, one(1, attributes=chat()), one(2), one(3, attributes=rare))
+    numbers, head = TraceNumbers(store), await head_of(store)
+    assert await numbers.models(PROJECT, TRACE, head) == ["gpt-4o", "rare"]
+    monkeypatch.setattr(trace_numbers, "COUNTED_SPANS", 2)
+    assert await numbers.models(PROJECT, TRACE, head) == ["gpt-4o"]
 
 
 async def test_a_conversation_comes_page_by_page_with_the_call_before(store: Database) -> None:
