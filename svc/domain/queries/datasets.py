@@ -12,6 +12,7 @@ import attrs
 
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.queries.measures import MEASURES, MeasureName
+from svc.domain.spans.span import HEAD_COLUMNS, TOKEN_BUCKETS
 from svc.domain.traces.agent_path import AGENT_PATH
 
 FieldType = Literal["text", "trace_id", "span_id", "attribute"]
@@ -107,24 +108,8 @@ SPANS: Final = Dataset(
     shown=(
         "trace_id",
         "span_id",
-        "parent_span_id",
-        "kind",
-        "name",
-        "status",
-        "error_type",
-        "call_site_id",
-        "session_id",
-        "user_id",
-        "provided_model_name",
-        "model_id",
-        "provider",
-        "started_at",
-        "ended_at",
-        "input_tokens",
-        "output_tokens",
-        "cache_read_tokens",
-        "cache_write_tokens",
-        "reasoning_tokens",
+        *HEAD_COLUMNS,
+        *TOKEN_BUCKETS,
         "total_cost",
         "cost_source",
         "price_book",

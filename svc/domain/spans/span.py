@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -34,6 +34,24 @@ CostSource = Literal["provided", "inferred", "inferred_maker", "unpriced"]
 
 #: Why the usage of a span is shown but not summed into its trace (contract §3).
 Repeats = Literal["descendant", "response", "twin"]
+
+#: What a span is beside its ids: the columns that every list of spans shows first, in this order.
+HeadColumn = Literal[
+    "parent_span_id",
+    "kind",
+    "name",
+    "status",
+    "error_type",
+    "call_site_id",
+    "session_id",
+    "user_id",
+    "provided_model_name",
+    "model_id",
+    "provider",
+    "started_at",
+    "ended_at",
+]
+HEAD_COLUMNS: Final[tuple[HeadColumn, ...]] = get_args(HeadColumn)
 
 TOKEN_BUCKETS: Final = (
     "input_tokens",

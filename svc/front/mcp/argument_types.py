@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from protocol.rest.query import Q_MAX, FilterValue
 from svc.domain.queries.measures import MeasureName
-from svc.domain.spans.span import Kind
+from svc.domain.spans.span import HeadColumn, Kind
 
 LimitArgument = Annotated[int, Meta(description="Rows a page: 50 unless told, at most 100.")]
 LongLimitArgument = Annotated[int, Meta(description="Rows a page: 100 unless told, at most 1000.")]
@@ -64,19 +64,7 @@ TraceColumn = Literal[
 ]
 SpanColumn = Literal[
     "payload",
-    "parent_span_id",
-    "kind",
-    "name",
-    "status",
-    "error_type",
-    "call_site_id",
-    "session_id",
-    "user_id",
-    "provided_model_name",
-    "model_id",
-    "provider",
-    "started_at",
-    "ended_at",
+    HeadColumn,
     "created_at",
     "latency_ms",
     "total_tokens",

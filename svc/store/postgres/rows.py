@@ -16,7 +16,7 @@ from uuid import UUID
 from protocol.rest.query import timestamp
 from svc.domain.detect.secrets.masking import masked_head
 from svc.domain.spans.messages import PREVIEW_CHARS
-from svc.domain.spans.span import TOKEN_BUCKETS
+from svc.domain.spans.span import HEAD_COLUMNS, TOKEN_BUCKETS
 from svc.domain.spans.values import MESSAGE_CHARS
 from svc.domain.traces.rollup import MODEL_CALLS
 
@@ -46,19 +46,7 @@ TRACE_COLUMNS: Final = (
 SPAN_COLUMNS: Final = (
     "trace_id",
     "span_id",
-    "parent_span_id",
-    "kind",
-    "name",
-    "status",
-    "error_type",
-    "call_site_id",
-    "session_id",
-    "user_id",
-    "provided_model_name",
-    "model_id",
-    "provider",
-    "started_at",
-    "ended_at",
+    *HEAD_COLUMNS,
     "created_at",
     "total_cost",
     "cost_source",
@@ -66,6 +54,8 @@ SPAN_COLUMNS: Final = (
 )
 #: Shown beside those of the contract, where there is something to show.
 SPAN_EXTRAS: Final = ("error_message", *TOKEN_BUCKETS, "price_book", "usage_repeats")
+#: What a span is read with to be shown; its frame says where its payload is.
+STORED_SPAN: Final = (*SPAN_COLUMNS, *SPAN_EXTRAS, "frame")
 
 #: Columns that hold what somebody said, and how much of it at most.
 _SAID: Final = {

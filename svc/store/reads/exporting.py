@@ -18,19 +18,11 @@ from protocol.rest.query import FilterValue
 from svc.domain.queries.datasets import Field
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.rows import (
-    SESSION_COLUMNS,
-    SPAN_COLUMNS,
-    SPAN_EXTRAS,
-    TRACE_COLUMNS,
-    session_row,
-    span_row,
-    trace_row,
-)
+from svc.store.postgres.rows import SESSION_COLUMNS, STORED_SPAN, session_row, span_row, trace_row
 from svc.store.reads.payload_scan import Wanted, saying_spans, saying_traces, spans_of_traces
 from svc.store.reads.questions.questions import equals
 from svc.store.reads.traces.trace_filter import holding
-from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
+from svc.store.spans.availability import STORED_TRACE, bounds, traces_with_payloads
 from svc.store.spans.payloads import SpanKey, read_envelopes
 
 CHUNK_ROWS: Final = 500
@@ -70,7 +62,7 @@ class ExportReads:
         self, project_id: int, low: datetime, high: datetime
     ) -> AsyncIterator[Sequence[ExportedSpan]]:
         """Spans that were stored in the range, in that order, with their payloads."""
-        columns = ", ".join(dict.fromkeys((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame")))
+        columns = ", ".join(STORED_SPAN)
         cursor: tuple[Any, ...] = (low, b"", b"")
         while True:
             where = Where.of(project_id)
@@ -103,7 +95,7 @@ class ExportReads:
         self, project_id: int, low: datetime, high: datetime
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """Traces that started in the range."""
-        columns = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
+        columns = ", ".join(STORED_TRACE)
         pages = self._rows(columns, "trace", "trace_id", b"", project_id, low, high)
         # An outage while payloads are looked into ends it midway.
         async with aclosing(pages):

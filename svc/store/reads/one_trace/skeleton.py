@@ -23,8 +23,8 @@ import msgspec
 
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
-from svc.store.spans.availability import SPAN_AVAILABLE, TRACE_AVAILABLE
+from svc.store.postgres.rows import trace_row
+from svc.store.spans.availability import SPAN_AVAILABLE, STORED_TRACE, TRACE_AVAILABLE
 
 #: Spans of one document; more are reached by a narrower range.
 MOST_SPANS: Final = 100_000
@@ -43,9 +43,7 @@ REPEATS: Final = 4
 
 _NAME_CHARS: Final = 120
 _ERROR_CHARS: Final = 80
-_COLUMNS: Final = ", ".join(
-    (*TRACE_COLUMNS, "next_at", "first_started_at", "last_started_at", "root_seen", "due_at")
-)
+_COLUMNS: Final = ", ".join((*STORED_TRACE, "root_seen", "due_at"))
 
 
 @attrs.frozen

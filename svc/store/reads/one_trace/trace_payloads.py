@@ -14,7 +14,7 @@ import trio
 
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
+from svc.store.postgres.rows import STORED_SPAN, span_row
 from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead
 from svc.store.reads.payloads import PayloadRows
 from svc.store.spans.payloads import Envelopes, read_envelopes
@@ -41,7 +41,7 @@ MOST_FOUND: Final = 1_000
 EXPORT_BYTES: Final = 16 * 1024 * 1024
 MOST_EXPORTED: Final = 20_000
 
-_COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
+_COLUMNS: Final = ", ".join(STORED_SPAN)
 _readers: Final = trio.CapacityLimiter(1)
 
 

@@ -16,7 +16,7 @@ from protocol.rest.query import FilterValue
 from svc.domain.calendar import after
 from svc.domain.queries.datasets import EVENT_TIME, SPANS
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
-from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS
+from svc.store.postgres.rows import STORED_SPAN
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
 from svc.store.reads.questions.questions import Question, ask, checked_filters
@@ -24,7 +24,6 @@ from svc.store.reads.questions.spans_by_payload import SpansByPayload
 from svc.store.reads.traces.spans import SpanFilter, SpanPage, key_of
 from svc.store.spans.availability import spans_with_payloads
 
-_COLUMNS: Final = (*SPAN_COLUMNS, *SPAN_EXTRAS, "frame")
 #: What a list of spans can be narrowed to by itself.
 _OWN: Final = ("call_site_id", "kind", "name", "status", "model_id", "session_id")
 _STEP: Final = timedelta(microseconds=1)
@@ -71,11 +70,11 @@ class FilteredSpans:
         by_payload = SpansByPayload(self.database, pages)
         by_rows, payload_filters = await by_payload.asked(question)
         if payload_filters:
-            matching = await by_payload.page(by_rows, payload_filters, text, _COLUMNS, limit, cursor)
+            matching = await by_payload.page(by_rows, payload_filters, text, STORED_SPAN, limit, cursor)
             return matching.rows, matching.cursor, {"notes": [matching.note]}
         newest = newest_order(question)
         # One page and one row more, which tells whether there is another page.
-        rows = await pages.rows(question, text, _COLUMNS, newest.place(cursor), limit + 1)
+        rows = await pages.rows(question, text, STORED_SPAN, newest.place(cursor), limit + 1)
         return *newest.page(rows, limit), {}
 
 

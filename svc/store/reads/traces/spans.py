@@ -21,7 +21,7 @@ from svc.store.aggregates.span_ids import hours_with
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
-from svc.store.postgres.rows import PREVIEWS, SPAN_COLUMNS, SPAN_EXTRAS, span_row
+from svc.store.postgres.rows import PREVIEWS, STORED_SPAN, span_row
 from svc.store.reads.payloads import ROOM_BYTES, Opening, PayloadRows, openable_bytes
 from svc.store.reads.questions.event_time import newest_started
 from svc.store.reads.search import (
@@ -47,7 +47,7 @@ LATEST_SPANS: Final = Keyset(
 #: Filters without an index of their own, whose values are placed.
 _BY_PLACE: Final = ("kind", "name", "model_id")
 
-_COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
+_COLUMNS: Final = ", ".join(STORED_SPAN)
 _STEP: Final = timedelta(microseconds=1)
 
 #: Of a trace of more spans the keys are read first: of a million spans they answer in a fourth of the time

@@ -9,7 +9,7 @@ import attrs
 
 from protocol.refusals import BAD_REQUEST, Refused
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
-from svc.store.postgres.rows import TRACE_COLUMNS, trace_row
+from svc.store.postgres.rows import trace_row
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.traces.by_payload import page_by_payload, resolved
 from svc.store.reads.traces.spans import SpanReads
@@ -24,7 +24,7 @@ from svc.store.reads.traces.trace_filter import (
 )
 from svc.store.reads.traces.trace_filter import TraceFilter as TraceFilter
 from svc.store.reads.traces.trace_search import Search, newest_traces
-from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
+from svc.store.spans.availability import STORED_TRACE, bounds, traces_with_payloads
 
 SPANS_SHOWN: Final = 200
 
@@ -37,7 +37,7 @@ _RANKS: Final[dict[TraceRank, str]] = {
     "errors": "error_count",
 }
 
-_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
+_COLUMNS: Final = ", ".join(STORED_TRACE)
 
 
 def _shown(rows: Sequence[Any], available: Set[bytes]) -> list[dict[str, Any]]:

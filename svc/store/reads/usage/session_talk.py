@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
-from svc.store.postgres.rows import SPAN_COLUMNS, SPAN_EXTRAS, span_row
+from svc.store.postgres.rows import STORED_SPAN, span_row
 from svc.store.reads.one_trace.trace_payloads import SPEAKING
 from svc.store.reads.payloads import PayloadRows
 from svc.store.spans.payloads import Envelopes, read_envelopes
@@ -23,7 +23,7 @@ LAST_SPANS: Final = 4
 #: Payloads opened for one page.
 PAGE_BYTES: Final = 8 * 1024 * 1024
 
-_COLUMNS: Final = ", ".join((*SPAN_COLUMNS, *SPAN_EXTRAS, "frame"))
+_COLUMNS: Final = ", ".join(STORED_SPAN)
 
 
 @attrs.frozen

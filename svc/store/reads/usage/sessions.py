@@ -10,8 +10,8 @@ import attrs
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
-from svc.store.postgres.rows import SESSION_COLUMNS, TRACE_COLUMNS, plain, session_row, trace_row
-from svc.store.spans.availability import TRACE_BOUNDS, bounds, traces_with_payloads
+from svc.store.postgres.rows import SESSION_COLUMNS, plain, session_row, trace_row
+from svc.store.spans.availability import STORED_TRACE, TRACE_BOUNDS, bounds, traces_with_payloads
 
 LATEST_SESSIONS: Final = Keyset("sessions", (("last_activity_at", "moment"), ("id", "text")))
 TRACES_SHOWN: Final = 1_000
@@ -19,7 +19,7 @@ TRACES_SHOWN: Final = 1_000
 _COLUMNS: Final = ", ".join(SESSION_COLUMNS)
 #: What is wanted of the first trace of a session that shows what was asked.
 _FIRST: Final = ("input_preview", "trace_id", *TRACE_BOUNDS)
-_TRACE_COLUMNS: Final = ", ".join((*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS))
+_TRACE_COLUMNS: Final = ", ".join(STORED_TRACE)
 
 
 @attrs.define(eq=False)
