@@ -14,7 +14,7 @@ from protocol.otlp.reading import WireEvent, WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field
 from svc.domain.spans.messages import messages_in
 from svc.domain.spans.span import Kind
-from svc.domain.spans.values import decoded, milliseconds, present, text, unquoted
+from svc.domain.spans.values import decoded, milliseconds, present, present_unquoted, text
 
 #: Well-known values of `gen_ai.operation.name`. Others (such as `agent_step`) leave the kind to other signs.
 OPERATIONS: Final[Mapping[str, Kind]] = {
@@ -90,11 +90,6 @@ def _call_id(value: Any) -> str | None:
 def _conversation(value: Any) -> str | None:
     # Some name a conversation by the answer before; a response's id is no session.
     return None if type(value) is str and value.startswith("resp_") else text(value)
-
-
-def _result(value: Any) -> Any:
-    # Some write every result as JSON, plain text too.
-    return present(unquoted(value))
 
 
 def _event_message(event: WireEvent, role: str) -> dict[str, Any]:
@@ -241,7 +236,8 @@ DIALECT: Final = Dialect(
         "gen_ai.tool.type": _says_mcp,
         "gen_ai.tool.call.id": _call_id,
         "gen_ai.conversation.id": _conversation,
-        "gen_ai.tool.call.result": _result,
+        # Some write every result as JSON, plain text too.
+        "gen_ai.tool.call.result": present_unquoted,
     },
     input_messages=input_messages,
     output_messages=output_messages,

@@ -17,7 +17,7 @@ from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.dialects.usage_objects import DETAILS, agreeing, usage_in, usage_of_answer
 from svc.domain.spans.messages import conversation
 from svc.domain.spans.span import Kind
-from svc.domain.spans.values import count, decoded, present, text, unquoted
+from svc.domain.spans.values import count, decoded, present_unquoted, text
 
 SUBTYPES: Final[Mapping[str, Kind]] = {
     "model": "llm",
@@ -54,11 +54,6 @@ def _kind(value: Any) -> Kind | None:
     return SUBTYPES.get(value) if type(value) is str else None
 
 
-def _value(value: Any) -> Any:
-    # Text is JSON too.
-    return present(unquoted(value))
-
-
 def _usage(value: Any) -> Iterable[tuple[Field, int]]:
     if type(value) is not str or '"usage' not in value:
         return
@@ -92,8 +87,8 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
                 yield from _usage(attributes.get(_OUTPUT))
         case "tool":
             yield "tool_name", name
-            yield "tool_arguments", _value(attributes.get(_INPUT))
-            yield "tool_result", _value(attributes.get(_OUTPUT))
+            yield "tool_arguments", present_unquoted(attributes.get(_INPUT))
+            yield "tool_result", present_unquoted(attributes.get(_OUTPUT))
         case "workflow" | "agent":
             yield "named", name
 
@@ -130,7 +125,7 @@ DIALECT: Final = Dialect(
         "input_value": (_INPUT,),
         "output_value": (_OUTPUT,),
     },
-    readers={_SUBTYPE: _kind, _INPUT: _value, _OUTPUT: _value},
+    readers={_SUBTYPE: _kind, _INPUT: present_unquoted, _OUTPUT: present_unquoted},
     derive=derive,
     derives=(
         "request_model",

@@ -13,7 +13,7 @@ from protocol.otlp.reading import WireSpan
 from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.spans.messages import conversation, messages_in
 from svc.domain.spans.span import Kind
-from svc.domain.spans.values import decoded, present, unquoted
+from svc.domain.spans.values import decoded, present_unquoted, unquoted
 
 TYPES: Final[Mapping[str, Kind]] = {
     "LLM": "llm",
@@ -35,15 +35,11 @@ def _kind(value: Any) -> Kind | None:
     return TYPES.get(value.upper()) if type(value) is str else None
 
 
-def _value(value: Any) -> Any:
-    return present(unquoted(value))
-
-
 def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """What a tool was called with."""
     if attributes.get(_TYPE) == "TOOL":
-        yield "tool_arguments", _value(attributes.get(_INPUT))
-        yield "tool_result", _value(attributes.get(_OUTPUT))
+        yield "tool_arguments", present_unquoted(attributes.get(_INPUT))
+        yield "tool_result", present_unquoted(attributes.get(_OUTPUT))
 
 
 def _messages(span: WireSpan, key: str, role: str) -> list[Any] | None:
@@ -79,7 +75,7 @@ DIALECT: Final = Dialect(
         "input_value": (_INPUT,),
         "output_value": (_OUTPUT,),
     },
-    readers={_TYPE: _kind, **dict.fromkeys((_INPUT, _OUTPUT), _value)},
+    readers={_TYPE: _kind, **dict.fromkeys((_INPUT, _OUTPUT), present_unquoted)},
     derive=derive,
     derives=("tool_arguments", "tool_result"),
     input_messages=input_messages,

@@ -14,7 +14,7 @@ from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.spans.documents import documents_in
 from svc.domain.spans.messages import conversation, messages_in
 from svc.domain.spans.span import Kind
-from svc.domain.spans.values import count, decoded, money, present, text, text_unquoted, unquoted
+from svc.domain.spans.values import count, decoded, money, present_unquoted, text, text_unquoted, unquoted
 
 TYPES: Final[Mapping[str, Kind]] = {
     "LLM": "llm",
@@ -46,10 +46,6 @@ def _kind(value: Any) -> Kind | None:
     return TYPES.get(name.upper()) if type(name) is str else None
 
 
-def _value(value: Any) -> Any:
-    return present(unquoted(value))
-
-
 def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]:
     """Usage and cost, each inside one JSON object, and what a tool was called with."""
     if type(usage := decoded(attributes.get(_USAGE))) is dict:
@@ -72,8 +68,8 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
     ):
         yield "request_model", text(inputs.get("model"))
     if _kind(attributes.get(_TYPE)) == "tool":
-        yield "tool_arguments", _value(attributes.get(_INPUTS))
-        yield "tool_result", _value(attributes.get(_OUTPUTS))
+        yield "tool_arguments", present_unquoted(attributes.get(_INPUTS))
+        yield "tool_result", present_unquoted(attributes.get(_OUTPUTS))
 
 
 def _messages(span: WireSpan, key: str, role: str) -> list[Any] | None:
@@ -116,7 +112,7 @@ DIALECT: Final = Dialect(
     readers={
         _TYPE: _kind,
         **dict.fromkeys(_TEXT_KEYS, text_unquoted),
-        **dict.fromkeys((_INPUTS, _OUTPUTS), _value),
+        **dict.fromkeys((_INPUTS, _OUTPUTS), present_unquoted),
     },
     derive=derive,
     derives=(

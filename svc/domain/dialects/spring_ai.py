@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from svc.domain.dialects.dialect import Dialect
 from svc.domain.spans.span import Kind
-from svc.domain.spans.values import present, unquoted
+from svc.domain.spans.values import present_unquoted
 
 KINDS: Final[Mapping[str, Kind]] = {
     "tool_call": "tool",
@@ -43,7 +43,7 @@ DIALECT: Final = Dialect(
         "input_text": ("db.vector.query.content",),
     },
     # A result in words is written as JSON.
-    readers={_KIND: _kind, _RESULT: lambda value: present(unquoted(value))},
+    readers={_KIND: _kind, _RESULT: present_unquoted},
     details={"tool_description": ("spring.ai.tool.definition.description",)},
     beside_genai=True,
     reads=("spring.ai.*",),

@@ -15,7 +15,15 @@ from svc.domain.dialects.dialect import Attributes, Dialect, Field, Found
 from svc.domain.dialects.usage_objects import writes_in
 from svc.domain.spans.messages import conversation
 from svc.domain.spans.span import Kind
-from svc.domain.spans.values import decoded, milliseconds, present, text, unquoted
+from svc.domain.spans.values import (
+    decoded,
+    milliseconds,
+    present,
+    present_unquoted,
+    text,
+    text_unquoted,
+    unquoted,
+)
 
 OPERATIONS: Final[Mapping[str, Kind]] = {
     "ai.generateText": "step",
@@ -55,7 +63,7 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
     """What was embedded, texts that are each written as JSON, and which part is cached for an hour."""
     values = attributes.get("ai.values")
     if type(values) is list and values:
-        yield "input_text", text(unquoted(values[0]))
+        yield "input_text", text_unquoted(values[0])
     metadata = attributes.get(_METADATA_OF_PROVIDER)
     if (
         type(metadata) is str
@@ -153,8 +161,8 @@ DIALECT: Final = Dialect(
     readers={
         "ai.operationId": _kind,
         "operation.name": _kind,
-        "ai.toolCall.result": lambda value: present(unquoted(value)),
-        "ai.value": lambda value: text(unquoted(value)),
+        "ai.toolCall.result": present_unquoted,
+        "ai.value": text_unquoted,
     },
     derive=derive,
     derives=("input_text", "cache_write_1h_tokens"),

@@ -56,6 +56,11 @@ def unquoted(value: Any) -> Any:
     return value
 
 
+def present_unquoted(value: Any) -> Any:
+    """Any value but null and the empty string, plain text too where all of it is written as JSON."""
+    return present(unquoted(value))
+
+
 def text_unquoted(value: Any) -> str | None:
     """A name or an identifier that may be written as JSON text."""
     return text(unquoted(value))
