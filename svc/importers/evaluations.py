@@ -9,7 +9,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT, SESSION_ATTRIBUTE
+from svc.domain.feedback.entries import (
+    AUTHOR_ATTRIBUTE,
+    CATEGORY_ATTRIBUTE,
+    EVALUATION_EVENT,
+    NAME_ATTRIBUTE,
+    NUMBER_ATTRIBUTE,
+    SESSION_ATTRIBUTE,
+    TEXT_ATTRIBUTE,
+)
 from svc.importers.source import nanoseconds, pairs_of
 
 #: Entries of one span that come along.
@@ -29,13 +37,13 @@ def evaluation_event(
     """An event of what was thought of a span, or of the session; None where nothing was. A yes or no is a
     thumb.
     """
-    attributes: dict[str, Any] = {"gen_ai.evaluation.name": str(name or "feedback")}
+    attributes: dict[str, Any] = {NAME_ATTRIBUTE: str(name or "feedback")}
     if isinstance(value, int | float):
-        attributes["gen_ai.evaluation.score.value"] = float(value)
+        attributes[NUMBER_ATTRIBUTE] = float(value)
     if isinstance(label, str) and label:
-        attributes["gen_ai.evaluation.score.label"] = label
+        attributes[CATEGORY_ATTRIBUTE] = label
     if isinstance(text, str) and text:
-        attributes["gen_ai.evaluation.explanation"] = text
+        attributes[TEXT_ATTRIBUTE] = text
     if len(attributes) == 1:
         return None
     if isinstance(author, str) and author:

@@ -240,6 +240,11 @@ class AskedFeedback:
 
 #: The event by which OpenTelemetry's conventions for GenAI carry the results of evaluations.
 EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
+#: What such an event says: its name, and at least one of the others.
+NAME_ATTRIBUTE: Final = "gen_ai.evaluation.name"
+NUMBER_ATTRIBUTE: Final = "gen_ai.evaluation.score.value"
+CATEGORY_ATTRIBUTE: Final = "gen_ai.evaluation.score.label"
+TEXT_ATTRIBUTE: Final = "gen_ai.evaluation.explanation"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: From the year 2100 on an instant is a mistake.
 _TOO_LATE_NS: Final = 4_102_444_800_000_000_000
@@ -247,7 +252,6 @@ _TOO_LATE_NS: Final = 4_102_444_800_000_000_000
 AUTHOR_ATTRIBUTE: Final = "svc.feedback.author"
 #: The session that it is about in the place of the span, likewise.
 SESSION_ATTRIBUTE: Final = "svc.feedback.session_id"
-_EVALUATION: Final = "gen_ai.evaluation."
 
 
 def from_span(span: WireSpan) -> tuple[Feedback, ...]:
@@ -279,13 +283,8 @@ def _entries(span: WireSpan) -> Iterator[Feedback]:
 def _from_attributes(
     span: WireSpan, attributes: Mapping[str, Any], time_ns: int, about: bytes | None, place: str
 ) -> Feedback:
-    values = {
-        key.removeprefix(_EVALUATION): value
-        for key, value in attributes.items()
-        if key.startswith(_EVALUATION)
-    }
-    name = _said(values.get("name")) or "evaluation"
-    number = values.get("score.value")
+    name = _said(attributes.get(NAME_ATTRIBUTE)) or "evaluation"
+    number = attributes.get(NUMBER_ATTRIBUTE)
     author, session_id = _said(attributes.get(AUTHOR_ATTRIBUTE)), _said(attributes.get(SESSION_ATTRIBUTE))
     # A span that is sent once more says the same; what is about a session comes with several of its spans.
     entry_id = f"{span.trace_id.hex()}-{place}-{name}"
@@ -300,8 +299,8 @@ def _from_attributes(
         span_id=None if session_id else about,
         session_id=session_id,
         number=float(number) if isinstance(number, int | float) else None,
-        category=(_said(values.get("score.label")) or "")[:CATEGORY_CHARS],
-        text=(_said(values.get("explanation")) or "")[:TEXT_CHARS],
+        category=(_said(attributes.get(CATEGORY_ATTRIBUTE)) or "")[:CATEGORY_CHARS],
+        text=(_said(attributes.get(TEXT_ATTRIBUTE)) or "")[:TEXT_CHARS],
         author=author,
         judged_at=_EPOCH + timedelta(microseconds=time_ns // 1000) if 0 < time_ns < _TOO_LATE_NS else None,
     )

@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from protocol.otlp.event_spans import EventSpan
-from svc.domain.feedback.entries import AUTHOR_ATTRIBUTE, EVALUATION_EVENT, SESSION_ATTRIBUTE
+from svc.domain.feedback.entries import (
+    AUTHOR_ATTRIBUTE,
+    CATEGORY_ATTRIBUTE,
+    EVALUATION_EVENT,
+    NAME_ATTRIBUTE,
+    NUMBER_ATTRIBUTE,
+    SESSION_ATTRIBUTE,
+    TEXT_ATTRIBUTE,
+)
 from svc.domain.log_events.event import LogEvent, content_span_id
 
 DETAILS: Final = "gen_ai.client.inference.operation.details"
@@ -35,10 +43,8 @@ _MESSAGES: Final = frozenset(
     }
 )
 #: What an evaluation says: beside its name at least one of these.
-_RATING: Final = frozenset(
-    {"gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label", "gen_ai.evaluation.explanation"}
-)
-_RESULT: Final = frozenset({"gen_ai.evaluation.name", AUTHOR_ATTRIBUTE, SESSION_ATTRIBUTE, *_RATING})
+_RATING: Final = frozenset({NUMBER_ATTRIBUTE, CATEGORY_ATTRIBUTE, TEXT_ATTRIBUTE})
+_RESULT: Final = frozenset({NAME_ATTRIBUTE, AUTHOR_ATTRIBUTE, SESSION_ATTRIBUTE, *_RATING})
 
 
 def content_span(event: LogEvent) -> EventSpan | None:
