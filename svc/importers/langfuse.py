@@ -28,6 +28,7 @@ from svc.importers.source import (
     Identity,
     ImportPage,
     ImportWindow,
+    cursor_of,
     hex_id,
     identity,
     instant_of,
@@ -112,10 +113,7 @@ class LangfuseProject:
             self._keys = keys
             rows = _rows(await self._request(window, cursor))
         await self._score(rows)
-        next_cursor = (answer.get("meta") or {}).get("cursor")
-        return page_of(
-            rows, self.service, next_cursor if isinstance(next_cursor, str) and next_cursor else None
-        )
+        return page_of(rows, self.service, cursor_of((answer.get("meta") or {}).get("cursor")))
 
     async def _score(self, rows: list[dict[str, Any]]) -> None:
         """Bring the scores of these rows along, where the server has the API for them."""

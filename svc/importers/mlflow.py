@@ -29,6 +29,7 @@ from svc.importers.source import (
     ImportPage,
     ImportWindow,
     camel,
+    cursor_of,
     identity,
     json_of,
     pairs_of,
@@ -92,10 +93,9 @@ class MlflowExperiment:
                     unread[reason] += 1
                 case spans:
                     groups.append(self._group(info, spans, usages))
-        behind = answer.get("next_page_token")
         return ImportPage(
             (("json", request_of(groups)),) if groups else (),
-            behind if isinstance(behind, str) and behind else None,
+            cursor_of(answer.get("next_page_token")),
             usages,
             unread=dict(unread),
         )

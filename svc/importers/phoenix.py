@@ -22,6 +22,7 @@ from svc.importers.source import (
     ImportPage,
     ImportWindow,
     camel,
+    cursor_of,
     hex_id,
     identity,
     instant_of,
@@ -80,10 +81,9 @@ class PhoenixProject:
             tokens[identity(span["traceId"], span["spanId"])] = _tokens(span)
         await self._annotate(spans)
         body = request_of([(service_resource(self.service), {"scope": {"name": "phoenix"}}, spans)])
-        next_cursor = answer.get("next_cursor")
         return ImportPage(
             (("json", body),) if spans else (),
-            next_cursor if isinstance(next_cursor, str) and next_cursor else None,
+            cursor_of(answer.get("next_cursor")),
             tokens,
             unread={NOT_A_SPAN: unread} if unread else {},
         )

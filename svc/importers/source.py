@@ -162,6 +162,11 @@ def json_of(answer: bytes, product: str) -> dict[str, Any]:
     return document
 
 
+def cursor_of(value: Any) -> str | None:
+    """Where the next page begins, as the product says it; None behind the last one."""
+    return value if isinstance(value, str) and value else None
+
+
 def json_text(value: Any) -> str:
     """A value as an attribute holds it that speaks JSON; a text as it is."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
