@@ -29,7 +29,7 @@ from protocol.otlp.json import (
     items,
     objects,
 )
-from protocol.otlp.limits import Limits, OverLimit
+from protocol.otlp.limits import BodyCount, Limits, OverLimit
 from protocol.otlp.piecewise import RUN_BYTES
 from protocol.otlp.screen import Screening, count_entries, refusal_within
 from protocol.otlp.wire_format import count_values, head
@@ -75,26 +75,16 @@ def admit_json(body: bytes, limits: Limits) -> tuple[bytes, Screening]:
 
 
 @attrs.define(eq=False)
-class _Bounds:
+class _Bounds(BodyCount):
     """What was met so far, and how much may be. A value in JSON takes up to two brackets that open."""
 
-    limits: Limits
-    spans: int = 0
-    groups: int = 0
     opened: int = 0
     opened_in_span: int = 0
     opened_outside: int = 0
 
-    def span(self) -> None:
-        self.spans += 1
+    def item(self) -> None:
         self.opened_in_span = 0
-        if self.spans > self.limits.spans:
-            raise OverLimit("spans")
-
-    def group(self) -> None:
-        self.groups += 1
-        if self.groups > self.limits.groups:
-            raise OverLimit("groups")
+        super().item()
 
     def within_span(self, count: int) -> None:
         self.opened_in_span += count
@@ -138,7 +128,7 @@ def _cut(body: bytes, limits: Limits) -> tuple[bytes, list[tuple[int, int]]]:
             if span_depth:
                 bounds.within_span(1)
             elif byte == _OBJECT and brackets == _AROUND_SPAN:
-                bounds.span()
+                bounds.item()
                 begin, span_depth = offset, len(brackets) + 1
             else:
                 bounds.outside(1)
@@ -181,22 +171,19 @@ class _Reader:
     limits: Limits
     accepted: int = 0
     refused: Counter[str] = attrs.field(factory=Counter)
-    groups: int = 0
-    entries: int = 0
+    count: BodyCount = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.count = BodyCount(self.limits)
 
     def request(self, tree: Any) -> bytes:
         """The whole request, written down."""
         pieces: list[bytes] = []
         for source in groups_of(tree):
-            self._group()
+            self.count.group()
             group = self._resource_spans(source)
             pieces += (head(_RESOURCE_SPANS, sum(map(len, group))), *group)
         return b"".join(pieces)
-
-    def _group(self) -> None:
-        self.groups += 1
-        if self.groups > self.limits.groups:
-            raise OverLimit("groups")
 
     def _resource_spans(self, source: dict[str, Any]) -> list[bytes]:
         message = ResourceSpans()
@@ -204,7 +191,7 @@ class _Reader:
         self._bounded(message.resource.attributes)
         pieces = [message.SerializeToString()]
         for group in objects(source, "scopeSpans"):
-            self._group()
+            self.count.group()
             scope_group = self._scope_spans(group)
             pieces += (head(_SCOPE_SPANS, sum(map(len, scope_group))), *scope_group)
         return pieces
@@ -237,9 +224,7 @@ class _Reader:
             fill_span(decode_tolerantly(self.body[start:end]), span, self.limits)
         except RecursionError:
             raise Unreadable("the JSON body is nested too deeply") from None
-        self.entries += count_entries(span, self.limits)
-        if self.entries > self.limits.entries:
-            raise OverLimit("entries")
+        self.count.add_entries(count_entries(span, self.limits))
         return span
 
     def _bounded(self, attributes: Any) -> None:

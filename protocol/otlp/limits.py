@@ -62,3 +62,31 @@ class OverLimit(Exception):
     def __init__(self, limit: Limit) -> None:
         super().__init__(f"too many {limit}")
         self.limit: Limit = limit
+
+
+@attrs.define(eq=False)
+class BodyCount:
+    """What a body holds so far. Its verbs raise `OverLimit` for what is above the limits."""
+
+    limits: Limits
+    groups: int = 0
+    items: int = 0
+    entries: int = 0
+
+    def group(self) -> None:
+        """One group more."""
+        self.groups += 1
+        if self.groups > self.limits.groups:
+            raise OverLimit("groups")
+
+    def item(self) -> None:
+        """One span more, or what another signal has in its place."""
+        self.items += 1
+        if self.items > self.limits.spans:
+            raise OverLimit("spans")
+
+    def add_entries(self, entries: int) -> None:
+        """So many entries more."""
+        self.entries += entries
+        if self.entries > self.limits.entries:
+            raise OverLimit("entries")

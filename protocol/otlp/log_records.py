@@ -22,7 +22,7 @@ from protocol.inflate import TooLarge, Unreadable
 from protocol.otlp.admission import Form
 from protocol.otlp.json import decode_tolerantly, items, objects
 from protocol.otlp.json_values import fill_attributes, id_of, room_of, text, unsigned
-from protocol.otlp.limits import Limits, OverLimit
+from protocol.otlp.limits import BodyCount, Limits, OverLimit
 from protocol.otlp.piecewise import smallest_over
 from protocol.otlp.wire_format import Kind, count_values, fields
 
@@ -49,38 +49,13 @@ class Record:
     record: LogRecord | None = attrs.field(repr=False)
 
 
-@attrs.define(eq=False)
-class _Counts:
-    """What a body holds so far, within its limits."""
-
-    limits: Limits
-    groups: int = 0
-    items: int = 0
-    entries: int = 0
-
-    def group(self) -> None:
-        self.groups += 1
-        if self.groups > self.limits.groups:
-            raise OverLimit("groups")
-
-    def item(self) -> None:
-        self.items += 1
-        if self.items > self.limits.spans:
-            raise OverLimit("spans")
-
-    def entry(self, entries: int) -> None:
-        self.entries += entries
-        if self.entries > self.limits.entries:
-            raise OverLimit("entries")
-
-
 def walk_records(body: bytes, form: Form, limits: Limits) -> Iterator[Record]:
     """Every record of a logs body, in order."""
-    counts = _Counts(limits)
+    counts = BodyCount(limits)
     return _json_records(body, counts) if form == "json" else _records(body, counts)
 
 
-def _records(body: bytes, counts: _Counts) -> Iterator[Record]:
+def _records(body: bytes, counts: BodyCount) -> Iterator[Record]:
     for _, number, content, stop in fields(body, 0, len(body)):
         if number != _GROUPS:
             continue
@@ -97,7 +72,7 @@ def _records(body: bytes, counts: _Counts) -> Iterator[Record]:
                         yield Record(resource, scope, record)
 
 
-def _described(message: type[Any], kind: Kind, body: bytes, start: int, end: int, counts: _Counts) -> Any:
+def _described(message: type[Any], kind: Kind, body: bytes, start: int, end: int, counts: BodyCount) -> Any:
     """The resource or scope of a group, which may stand behind its members."""
     described = message()
     for _, number, content, stop in fields(body, start, end):
@@ -108,16 +83,16 @@ def _described(message: type[Any], kind: Kind, body: bytes, start: int, end: int
     return described
 
 
-def _read(message: type[Message], kind: Kind, body: bytes, start: int, end: int, counts: _Counts) -> Any:
+def _read(message: type[Message], kind: Kind, body: bytes, start: int, end: int, counts: BodyCount) -> Any:
     if end - start > smallest_over(counts.limits):
-        counts.entry(count_values(kind, body, start, end, counts.limits).entries)
+        counts.add_entries(count_values(kind, body, start, end, counts.limits).entries)
     try:
         return message.FromString(body[start:end])
     except DecodeError:
         return None
 
 
-def _json_records(body: bytes, counts: _Counts) -> Iterator[Record]:
+def _json_records(body: bytes, counts: BodyCount) -> Iterator[Record]:
     room = room_of(counts.limits)
     for group in _json_groups(body, "resourceLogs"):
         counts.group()
@@ -141,13 +116,13 @@ def _fill(source: Any, described: Any, room: int) -> None:
         fill_attributes(source.get("attributes"), described.attributes, room)
 
 
-def _json_record(source: dict[str, Any], counts: _Counts, room: int) -> LogRecord:
+def _json_record(source: dict[str, Any], counts: BodyCount, room: int) -> LogRecord:
     get = source.get
     attributes = get("attributes")
     size = len(attributes) if isinstance(attributes, list | dict) else 0
     if size > counts.limits.attributes:
         raise OverLimit("attributes")
-    counts.entry(size)
+    counts.add_entries(size)
     record = LogRecord(
         time_unix_nano=unsigned(get("timeUnixNano"), _UINT64_MAX),
         observed_time_unix_nano=unsigned(get("observedTimeUnixNano"), _UINT64_MAX),
@@ -166,11 +141,11 @@ def _json_record(source: dict[str, Any], counts: _Counts, room: int) -> LogRecor
 
 def count_points(body: bytes, form: Form, limits: Limits) -> int:
     """How many data points a metrics body holds."""
-    counts = _Counts(limits)
+    counts = BodyCount(limits)
     return _json_points(body, counts) if form == "json" else _points(body, counts)
 
 
-def _points(body: bytes, counts: _Counts) -> int:
+def _points(body: bytes, counts: BodyCount) -> int:
     points = 0
     for _, number, content, stop in fields(body, 0, len(body)):
         if number != _GROUPS:
@@ -189,7 +164,7 @@ def _points(body: bytes, counts: _Counts) -> int:
     return points
 
 
-def _json_points(body: bytes, counts: _Counts) -> int:
+def _json_points(body: bytes, counts: BodyCount) -> int:
     points = 0
     for group in _json_groups(body, "resourceMetrics"):
         counts.group()

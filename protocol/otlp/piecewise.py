@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from protocol.inflate import Unreadable
-from protocol.otlp.limits import MENDED_EXTRA_BYTES, Limits, OverLimit
+from protocol.otlp.limits import MENDED_EXTRA_BYTES, BodyCount, Limits, OverLimit
 from protocol.otlp.reading import no_request
 from protocol.otlp.screen import Screening, count_entries, refusal_within, screen_spans
 from protocol.otlp.variants import lenient, mend_texts
@@ -61,9 +61,7 @@ class _Reader:
     view: memoryview = attrs.field(init=False)
     accepted: int = 0
     refused: Counter[str] = attrs.field(factory=Counter)
-    spans: int = 0
-    groups: int = 0
-    entries: int = 0
+    count: BodyCount = attrs.field(init=False)
     others: int = 0
     grown_bytes: int = 0
     #: A message longer than this is counted value by value before it is parsed.
@@ -71,19 +69,15 @@ class _Reader:
 
     def __attrs_post_init__(self) -> None:
         self.view = memoryview(self.body)
+        self.count = BodyCount(self.limits)
         self.counted_bytes = min(RUN_BYTES, smallest_over(self.limits))
 
     def request(self) -> Pieces | None:
         return self._cut(ExportTraceServiceRequest, _RESOURCE_SPANS, 0, len(self.body), self._resource_spans)
 
     def _resource_spans(self, start: int, end: int) -> Pieces | None:
-        self._group()
+        self.count.group()
         return self._cut(ResourceSpans, _SCOPE_SPANS, start, end, self._scope_spans)
-
-    def _group(self) -> None:
-        self.groups += 1
-        if self.groups > self.limits.groups:
-            raise OverLimit("groups")
 
     def _other(self) -> None:
         """A field beside the groups and spans: a description, a URL, or one that nobody knows."""
@@ -139,14 +133,12 @@ class _Reader:
         return mended is not None
 
     def _scope_spans(self, start: int, end: int) -> Pieces | None:
-        self._group()
+        self.count.group()
         pieces: Pieces = []
         run, changed = start, False
         for field_start, number, content, stop in fields(self.body, start, end):
             if number == _SPANS:
-                self.spans += 1
-                if self.spans > self.limits.spans:
-                    raise OverLimit("spans")
+                self.count.item()
             else:
                 self._other()
             if stop - field_start > self.counted_bytes:
@@ -170,7 +162,7 @@ class _Reader:
             return False
         scope_spans, mended = self._read(ScopeSpans, start, end)
         for span in scope_spans.spans:
-            self._add(count_entries(span, self.limits))
+            self.count.add_entries(count_entries(span, self.limits))
         total = len(scope_spans.spans)
         accepted = screen_spans(scope_spans, self.refused, None, self.limits.quota)
         self.accepted += accepted
@@ -181,7 +173,7 @@ class _Reader:
 
     def _long_span(self, field_start: int, content: int, stop: int, pieces: Pieces) -> bool:
         counted: ValueCount = count_values("span", self.body, content, stop, self.limits)
-        self._add(counted.values)
+        self.count.add_entries(counted.values)
         span, mended = self._read(Span, content, stop)
         reason = refusal_within(span, self.limits)
         if reason is not None:
@@ -193,11 +185,6 @@ class _Reader:
         else:
             pieces += [head(_SPANS, len(mended)), mended]
         return mended is not None
-
-    def _add(self, entries: int) -> None:
-        self.entries += entries
-        if self.entries > self.limits.entries:
-            raise OverLimit("entries")
 
     def _read(self, message: type[Message], start: int, end: int) -> tuple[Any, bytes | None]:
         """A part of the body as a message, and its bytes when texts in it had to be mended."""
