@@ -11,6 +11,7 @@ Secrets: refresh tokens and access tokens are made here, handed out once and sto
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -55,7 +56,7 @@ class OAuthTokenStore:
         """
         digest = digest_of(code)
 
-        async def work(connection: Connection, tokens: OAuthTokens, secret_hash: bytes) -> Any:
+        async def claim(connection: Connection) -> tuple[Any, bool]:
             grant = await connection.fetchrow(
                 "select id, client_id, redirect_uri, project_id, resource, challenge,"
                 " code_used_at is null and code_expires_at > now() as fresh"
@@ -63,27 +64,24 @@ class OAuthTokenStore:
                 digest,
                 MEMBER_ROLES,
             )
-            if grant is None:
-                return None
-            if not (
+            if grant is None or not (
                 grant["fresh"]
                 and grant["client_id"] == client_id
                 and grant["redirect_uri"] == redirect_uri
                 and resource in ("", grant["resource"])
                 and verifies(verifier, grant["challenge"])
             ):
-                return await _ended(connection, grant)
+                return grant, False
             await connection.execute("update oauth_grant set code_used_at = now() where id = $1", grant["id"])
-            await _issue(connection, grant, tokens, secret_hash)
-            return tokens
+            return grant, True
 
-        return await self._tokens("select from oauth_grant where code_digest = $1", digest, work)
+        return await self._tokens("select from oauth_grant where code_digest = $1", digest, claim)
 
     async def refresh(self, token: str, *, client_id: str, resource: str) -> OAuthTokens | EndedGrant | None:
         """New tokens for a refresh token, which is used up. A second use of one ends the grant."""
         digest = digest_of(token)
 
-        async def work(connection: Connection, tokens: OAuthTokens, secret_hash: bytes) -> Any:
+        async def claim(connection: Connection) -> tuple[Any, bool]:
             grant = await connection.fetchrow(
                 "select g.id, g.client_id, g.project_id, g.resource from oauth_refresh r"
                 " join oauth_grant g on g.id = r.grant_id and g.expires_at > now()"
@@ -92,19 +90,17 @@ class OAuthTokenStore:
                 MEMBER_ROLES,
             )
             if grant is None:
-                return None
+                return None, False
             # Read behind the lock: whoever came first has used it.
             unused = await connection.fetchval(
                 "update oauth_refresh set used_at = now() where digest = $1 and used_at is null"
                 " returning true",
                 digest,
             )
-            if unused is None or grant["client_id"] != client_id or resource not in ("", grant["resource"]):
-                return await _ended(connection, grant)
-            await _issue(connection, grant, tokens, secret_hash)
-            return tokens
+            is_theirs = grant["client_id"] == client_id and resource in ("", grant["resource"])
+            return grant, unused is not None and is_theirs
 
-        return await self._tokens("select from oauth_refresh where digest = $1", digest, work)
+        return await self._tokens("select from oauth_refresh where digest = $1", digest, claim)
 
     async def give_back(self, token: str, client_id: str) -> EndedGrant | None:
         """End the grant of a refresh token, as its application asks (RFC 7009)."""
@@ -136,16 +132,28 @@ class OAuthTokenStore:
 
         return await self.database.run(work)
 
-    async def _tokens(self, known: str, digest: bytes, work: Any) -> OAuthTokens | EndedGrant | None:
-        """What `work` answers with fresh tokens; none are made for a secret that nobody has."""
+    async def _tokens(
+        self, known: str, digest: bytes, claim: Callable[[Connection], Awaitable[tuple[Any, bool]]]
+    ) -> OAuthTokens | EndedGrant | None:
+        """Fresh tokens of the grant that `claim` locks and uses, if that may be; if not, the grant ends.
+
+        None are made for a secret that nobody has.
+        """
         if not await self.database.fetch(known, digest):
             return None
         tokens = OAuthTokens(new_token("admin"), f"svc_r_{secrets.token_urlsafe(32)}")
         secret_hash = await trio.to_thread.run_sync(secret_hash_of, tokens.access, limiter=self.hashers)
-        answer: OAuthTokens | EndedGrant | None = await self.database.run(
-            lambda connection: work(connection, tokens, secret_hash)
-        )
-        return answer
+
+        async def work(connection: Connection) -> OAuthTokens | EndedGrant | None:
+            grant, may_have_tokens = await claim(connection)
+            if grant is None:
+                return None
+            if not may_have_tokens:
+                return await _ended(connection, grant)
+            await _issue(connection, grant, tokens, secret_hash)
+            return tokens
+
+        return await self.database.run(work)
 
 
 async def _ended(connection: Connection, grant: Any) -> EndedGrant:

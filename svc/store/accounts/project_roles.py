@@ -7,7 +7,7 @@ a project ends with the place in the organization: the schema sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -43,30 +43,14 @@ async def in_projects(
     connection: Connection, org_id: int, account_id: UUID | None = None
 ) -> Mapping[UUID, ProjectRoles]:
     """The roles in living projects, by account, or those of one; whoever has none is not among them."""
-    return _by_holder(
-        await connection.fetch(
-            "select r.account_id as holder, p.slug, r.role from project_membership r"
-            " join project p on p.id = r.project_id and p.deleted_at is null"
-            " where r.org_id = $1 and ($2::uuid is null or r.account_id = $2) order by p.id",
-            org_id,
-            account_id,
-        )
-    )
+    return await _by_holder(connection, "project_membership", "account_id", org_id, account_id)
 
 
 async def invited_to(
     connection: Connection, org_id: int, invitation_id: UUID | None = None
 ) -> Mapping[UUID, ProjectRoles]:
     """The roles in living projects that invitations promise, by invitation, or those of one."""
-    return _by_holder(
-        await connection.fetch(
-            "select i.invitation_id as holder, p.slug, i.role from invitation_project i"
-            " join project p on p.id = i.project_id and p.deleted_at is null"
-            " where i.org_id = $1 and ($2::uuid is null or i.invitation_id = $2) order by p.id",
-            org_id,
-            invitation_id,
-        )
-    )
+    return await _by_holder(connection, "invitation_project", "invitation_id", org_id, invitation_id)
 
 
 def audited(roles: ProjectRoles) -> dict[str, Any]:
@@ -74,7 +58,20 @@ def audited(roles: ProjectRoles) -> dict[str, Any]:
     return {"projects": dict(roles)} if roles else {}
 
 
-def _by_holder(rows: Iterable[Any]) -> Mapping[UUID, ProjectRoles]:
+async def _by_holder(
+    connection: Connection,
+    table: Literal["project_membership", "invitation_project"],
+    holder: Literal["account_id", "invitation_id"],
+    org_id: int,
+    holder_id: UUID | None,
+) -> Mapping[UUID, ProjectRoles]:
+    rows = await connection.fetch(
+        f"select r.{holder} as holder, p.slug, r.role from {table} r"
+        " join project p on p.id = r.project_id and p.deleted_at is null"
+        f" where r.org_id = $1 and ($2::uuid is null or r.{holder} = $2) order by p.id",
+        org_id,
+        holder_id,
+    )
     roles: dict[UUID, dict[str, ProjectRole]] = {}
     for row in rows:
         roles.setdefault(row["holder"], {})[row["slug"]] = row["role"]
