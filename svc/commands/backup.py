@@ -81,24 +81,25 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     as_json = arguments.json
     match verb, *words:
         case "push", source, *url:
-            await remote.push_backups(settings, _folder(source), *url, keep=arguments.keep, as_json=as_json)
+            folder = remote.checked_folder(source)
+            await remote.push_backups(settings, folder, *url, keep=arguments.keep, as_json=as_json)
         case "fetch", url, destination:
-            folder = _folder(destination)
+            folder = remote.checked_folder(destination)
             await remote.fetch_backup(
                 settings, remote.checked_url(url), folder, arguments.at, as_json=as_json
             )
         case "list", place if remote.is_remote(place):
             _list(place, *await remote.list_backups(settings, place), as_json=as_json)
         case "list", place:
-            folder = _folder(place)
+            folder = remote.checked_folder(place)
             manifests = [read_manifest(path) for path in folder.manifests()]
             _list(place, manifests, listing_of(folder), as_json=as_json)
         case "prune", place:
             await _prune(settings, place, arguments.keep, as_json=as_json)
         case "verify", place:
-            await _verify(_folder(place), arguments, settings)
+            await _verify(remote.checked_folder(place), arguments, settings)
         case _:
-            await _take(_folder(words[0]), settings, arguments)
+            await _take(remote.checked_folder(words[0]), settings, arguments)
 
 
 def _verb_and_words(arguments: argparse.Namespace) -> tuple[str, list[str]]:
@@ -110,15 +111,6 @@ def _verb_and_words(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     if not least <= len(places) <= most:
         raise BackupRefused(f"expected [{'|'.join(VERBS)}] and one folder; see trace-svc backup --help")
     return verb, places
-
-
-def _folder(name: str) -> BackupFolder:
-    if remote.is_remote(name):
-        raise BackupRefused(
-            f"{name} is not a folder: make a backup in a folder and `backup push` it, or `backup fetch` it"
-            " into one"
-        )
-    return BackupFolder(Path(name).expanduser())
 
 
 async def _take(folder: BackupFolder, settings: Settings, arguments: argparse.Namespace) -> None:
@@ -263,7 +255,7 @@ async def _prune(settings: Settings, place: str, keep: int | None, *, as_json: b
     if remote.is_remote(place):
         backup_count, files, freed = await remote.prune_backups(settings, place, keep)
     else:
-        folder = _folder(place)
+        folder = remote.checked_folder(place)
         if folder.newest() is None:
             raise BackupRefused(f"{folder.root} contains no backup")
         with folder.held():

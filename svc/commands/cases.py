@@ -22,6 +22,7 @@ from svc.commands.terminal import (
     offer_json,
     print_columns,
     print_json,
+    print_listed,
     printable,
     value_line,
 )
@@ -123,20 +124,7 @@ async def _move(
 
 
 def _print_list(page: dict[str, Any]) -> None:
-    rows = [("CASE", "SEVERITY", "STATE", "SINCE", "LAST SEEN", "DETECTOR", "TITLE")]
-    for case in page["cases"]:
-        rows.append(
-            (
-                case["reference"],
-                case["severity"],
-                case["state"],
-                minute(case["onset_at"]),
-                minute(case["last_seen_at"]),
-                case["detector"],
-                case["title"],
-            )
-        )
-    print_columns(rows)
+    print_listed({"CASE": "reference", "SEVERITY": "severity", "STATE": "state"}, page["cases"])
     if page["next_cursor"] is not None:
         print("there are more: raise --limit to see them")
 

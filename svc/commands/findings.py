@@ -16,6 +16,7 @@ from svc.commands.terminal import (
     offer_json,
     print_columns,
     print_json,
+    print_listed,
     printable,
     value_line,
 )
@@ -59,20 +60,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
 
 
 def _print_list(page: dict[str, Any]) -> None:
-    rows = [("ID", "STATUS", "SEVERITY", "SINCE", "LAST SEEN", "DETECTOR", "TITLE")]
-    for finding in page["findings"]:
-        rows.append(
-            (
-                finding["id"],
-                finding["status"],
-                finding["severity"],
-                minute(finding["onset_at"]),
-                minute(finding["last_seen_at"]),
-                finding["detector"],
-                finding["title"],
-            )
-        )
-    print_columns(rows)
+    print_listed({"ID": "id", "STATUS": "status", "SEVERITY": "severity"}, page["findings"])
     if page["withheld"]:
         print(f"{page['withheld']} more unconfirmed; --all shows them")
 

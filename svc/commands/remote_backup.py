@@ -6,6 +6,7 @@ The library that speaks to the store is imported only here, once an address of o
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from protocol.backup import BackupRefused, Manifest
@@ -29,6 +30,16 @@ def checked_url(place: str) -> str:
     if not is_remote(place):
         raise BackupRefused(f"{place} is no address of backups in S3; expected s3://bucket/prefix")
     return place
+
+
+def checked_folder(place: str) -> BackupFolder:
+    """The folder of backups. Raises `BackupRefused` for a store."""
+    if is_remote(place):
+        raise BackupRefused(
+            f"{place} is not a folder: make a backup in a folder and `backup push` it, or `backup fetch` it"
+            " into one"
+        )
+    return BackupFolder(Path(place).expanduser())
 
 
 def _store(settings: Settings, url: str) -> ObjectStore:

@@ -10,7 +10,6 @@ import argparse
 import os
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 import trio
@@ -91,7 +90,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         raise BackupRefused("--at names a backup and --until a moment: choose one of them")
     until = None if arguments.until == "latest" else arguments.until
     if not remote.is_remote(arguments.dir):
-        folder = _folder(arguments.dir)
+        folder = remote.checked_folder(arguments.dir)
         if arguments.until is None:
             await _restore(folder, folder.chosen(arguments.at), arguments, settings)
             return
@@ -112,10 +111,6 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     replay_ = None if fetched_span is None else replay_of(folder, fetched_span, until, Teller())
     await _restore(folder, manifest, arguments, settings, replay_)
     await trio.to_thread.run_sync(shutil.rmtree, folder.root)
-
-
-def _folder(name: str) -> BackupFolder:
-    return BackupFolder(Path(name).expanduser())
 
 
 async def _restore(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -99,3 +99,13 @@ def value_line(subject: dict[str, Any]) -> str:
     """What the metric of a case or finding came to, and what is usual."""
     write = writer(subject["metric"])
     return f"{write(subject['current_value'])}, usually {write(subject['baseline_value'])}"
+
+
+def print_listed(heads: Mapping[str, str], subjects: Sequence[Mapping[str, Any]]) -> None:
+    """Print cases or findings: the fields below these heads, then since when, by which detector, and what."""
+    rows = [[*heads, "SINCE", "LAST SEEN", "DETECTOR", "TITLE"]]
+    for subject in subjects:
+        fields = [subject[name] for name in heads.values()]
+        instants = minute(subject["onset_at"]), minute(subject["last_seen_at"])
+        rows.append([*fields, *instants, subject["detector"], subject["title"]])
+    print_columns(rows)
