@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import bcrypt
@@ -19,12 +18,6 @@ from tests.front.people import ORG, PASSWORD, Replica, replica
 UNAUTHORIZED = (401, "auth.unauthorized", "sign in, or send a valid bearer key")
 WRONG = (401, "AUTH.BAD_CREDENTIALS", "the address or the password is wrong")
 FOREIGN = (403, "FORBIDDEN", "the request does not come from a page of this service: send its Origin")
-
-
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
 
 
 async def fetch(database: Database, sql: str, *values: Any) -> list[dict[str, Any]]:

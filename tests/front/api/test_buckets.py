@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 import trio
@@ -15,13 +15,12 @@ from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.judging import judge_rate
 from svc.front.api import buckets
-from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.counting.tallies import TallyStore
 from svc.store.detection.judging.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from tests.front.api.test_cases import documented
-from tests.front.people import ORG, PROJECT, Browser, Replica, replica
+from tests.front.people import ORG, PROJECT, Browser, Replica
 from tests.store.detection.detecting import ANN, LATER, execute, opened, seen
 from tests.store.spans.test_writing import NOW, fetch
 
@@ -31,19 +30,14 @@ DAYS = 30
 
 
 @pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store, clock=lambda: NOW + timedelta(hours=2)) as found:
-        yield found
+def api_clock() -> Callable[[], datetime]:
+    return lambda: NOW + timedelta(hours=2)
 
 
 @pytest.fixture
-async def owner(api: Replica) -> Browser:
-    found = await api.owner()
-    project = await ProjectStore(api.database).make_default()
-    assert project is not None
-    assert project.id == 1
-    await execute(api.database, "insert into fold_state (project_id, newest_slot) values (1, $1)", END)
-    return found
+async def owner(owner: Browser, store: Database) -> Browser:
+    await execute(store, "insert into fold_state (project_id, newest_slot) values (1, $1)", END)
+    return owner
 
 
 async def counted(

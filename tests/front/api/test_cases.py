@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,10 +11,8 @@ import pytest
 
 from protocol.detection import Ref
 from protocol.rest.cases import CasePage, CaseWhole, EvidencePage, FindingList, FindingWhole
-from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.rca.reports import RcaStore
-from svc.store.postgres.database import Database
-from tests.front.people import ORG, PROJECT, Browser, Replica, replica
+from tests.front.people import ORG, PROJECT, Browser, Replica
 from tests.store.detection.detecting import AGENT, confirm, execute, fire, opened, seen
 from tests.store.spans.test_writing import NOW, fetch
 
@@ -24,18 +22,8 @@ SESSIONS = [Ref("witness", session_id="s1"), Ref("baseline", session_id="s2")]
 
 
 @pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store, clock=lambda: NOW + timedelta(hours=2)) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(api: Replica) -> Browser:
-    found = await api.owner()
-    project = await ProjectStore(api.database).make_default()
-    assert project is not None
-    assert project.id == 1
-    return found
+def api_clock() -> Callable[[], datetime]:
+    return lambda: NOW + timedelta(hours=2)
 
 
 def documented(data: Any, type_: Any) -> None:

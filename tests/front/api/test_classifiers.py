@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import attrs
 import msgspec
@@ -26,7 +26,6 @@ from svc.domain.detect.engine.rate_engine import RateState
 from svc.domain.detect.engine.rate_reference import Gathered, reference_of
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 from svc.domain.detect.findings.bucket import BucketState
-from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from tests.front.api.test_cases import documented
 from tests.front.people import ORG, PROJECT, Browser, Replica, replica
@@ -40,18 +39,8 @@ SITE = "a/site?with&everything"
 
 
 @pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store, clock=lambda: NOW + timedelta(hours=2)) as found:
-        yield found
-
-
-@pytest.fixture
-async def owner(api: Replica) -> Browser:
-    found = await api.owner()
-    project = await ProjectStore(api.database).make_default()
-    assert project is not None
-    assert project.id == 1
-    return found
+def api_clock() -> Callable[[], datetime]:
+    return lambda: NOW + timedelta(hours=2)
 
 
 async def test_every_detector_is_listed_and_those_that_need_an_encoder_say_so(

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol.rest.feedback import ENTRIES_MAX
-from svc.store.postgres.database import Database
-from tests.front.people import PROJECT, Browser, Replica, replica
+from tests.front.people import PROJECT, Browser, Replica
 from tests.store.spans.test_writing import fetch
 
 FEEDBACK = PROJECT + "/feedback"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 KEYS = PROJECT + "/api-keys"
-
-
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
 
 
 def said(**fields: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,12 +14,6 @@ from tests.front.people import ORG, PROJECT, Browser, Replica, replica
 
 INVITATIONS, MEMBERS, KEYS = ORG + "/invitations", ORG + "/members", PROJECT + "/api-keys"
 ALIKE = (409, "CONFLICT", "this address looks like that of another account; write it in one alphabet")
-
-
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
 
 
 async def invited(owner: Browser, email: str = "ann@example.org", role: str = "admin") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ import pytest
 from protocol.rest.kept_charts import KeptChartShown
 from svc.store.accounts.kept_charts import MOST_CHARTS, TITLE_CHARS, KeptChartStore
 from svc.store.postgres.database import Database
-from tests.front.people import PROJECT, Browser, Replica, replica
+from tests.front.people import PROJECT, Browser, Replica
 from tests.store.alerts.telling import project_of
 
 CHARTS = PROJECT + "/kept-charts"
@@ -22,12 +21,6 @@ SPEND: dict[str, Any] = {
     "group_by": "model_id",
     "filters": {"kind": "llm", "attr.tenant.id": 'the "best" one', "session_id": None, "attr.seats": 7},
 }
-
-
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as replicas:
-        yield replicas
 
 
 async def kept(owner: Browser, **more: Any) -> Any:

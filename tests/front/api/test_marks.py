@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from protocol.rest.marks import MarkShown
 from svc.domain.marks.table import MARK_NAMES
 from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import Database
 from tests.front.api.test_cases import documented
-from tests.front.people import PROJECT, Replica, replica
+from tests.front.people import PROJECT, Replica
 from tests.store.spans.test_writing import fetch
 
 MARKS = PROJECT + "/marks"
-
-
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as one:
-        yield one
 
 
 async def test_a_mark_is_switched_and_muted_by_itself_and_the_audit_says_by_whom(api: Replica) -> None:

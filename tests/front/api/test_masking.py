@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import Database
-from tests.front.people import PROJECT, Browser, Replica, replica
+from tests.front.people import PROJECT, Browser, Replica
 
 MASKING = PROJECT + "/masking"
 SET: dict[str, Any] = {
     "classes": ["email", "card"],
     "patterns": [{"name": "customer", "pattern": "KD-[0-9]{6}"}],
 }
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        await ProjectStore(store).make_default()
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Browser:
-    return await here.owner()
 
 
 async def test_what_is_set_is_in_force_and_in_the_audit(owner: Browser) -> None:
@@ -57,7 +42,7 @@ async def test_what_cannot_be_is_400_and_changes_nothing(owner: Browser, body: d
     assert len((await owner.get(MASKING)).data["classes"]) == 2
 
 
-async def test_a_member_may_look_and_not_change(here: Replica, owner: Browser) -> None:
-    member = await here.member("vera@example.com", "member", owner)
+async def test_a_member_may_look_and_not_change(api: Replica, owner: Browser) -> None:
+    member = await api.member("vera@example.com", "member", owner)
     assert (await member.get(MASKING)).status == 200
     assert (await member.put(MASKING, SET)).status == 403

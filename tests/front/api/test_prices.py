@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import Database
-from tests.front.people import PROJECT, Browser, Replica, replica
+from tests.front.people import PROJECT, Browser, Replica
 
 PRICES = PROJECT + "/prices"
 PRICE: dict[str, Any] = {
@@ -21,18 +18,6 @@ PRICE: dict[str, Any] = {
     "cache_write": 0.1,
     "cache_write_1h": 0.16,
 }
-
-
-@pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        await ProjectStore(store).make_default()
-        yield found
-
-
-@pytest.fixture
-async def owner(here: Replica) -> Browser:
-    return await here.owner()
 
 
 async def test_what_is_set_is_shown_to_the_digit_and_in_the_audit(owner: Browser) -> None:
@@ -61,7 +46,7 @@ async def test_what_cannot_be_is_400_and_changes_nothing(owner: Browser, prices:
     assert (await owner.get(PRICES)).data == {"prices": [PRICE]}
 
 
-async def test_a_member_may_look_and_not_change(here: Replica, owner: Browser) -> None:
-    member = await here.member("vera@example.com", "member", owner)
+async def test_a_member_may_look_and_not_change(api: Replica, owner: Browser) -> None:
+    member = await api.member("vera@example.com", "member", owner)
     assert (await member.get(PRICES)).status == 200
     assert (await member.put(PRICES, {"prices": [PRICE]})).status == 403

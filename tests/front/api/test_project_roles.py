@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -13,10 +12,9 @@ import pytest
 
 from actors.keys import Grant
 from svc.front.api.table import ROUTES
-from svc.store.postgres.database import Database
 from svc.web.table import PAGES
 from tests.front.api.test_accounts import fetch
-from tests.front.people import ORG, Browser, Replica, replica
+from tests.front.people import ORG, Browser, Replica
 
 NO_SUCH_PROJECT = (404, "NOT_FOUND", "no such project")
 UNKNOWN_ID: Final = "00000000-0000-0000-0000-000000000000"
@@ -28,12 +26,6 @@ SECRET: Final = "Zanzibar"
 PLACEHOLDERS: Final = re.compile(r"{(?!orgSlug|projectSlug)\w+}")
 #: Routes of an organization that everybody who belongs to it may call.
 BELONGING: Final = {("GET", ORG), ("GET", ORG + "/projects"), ("DELETE", ORG + f"/members/{UNKNOWN_ID}")}
-
-
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
 
 
 async def two_projects(owner: Browser) -> None:

@@ -122,14 +122,19 @@ async def test_hours_of_history_add_up_to_their_windows(store: Database, clock: 
             assert as_counted(one) == as_counted(window), (params, at)
 
 
-async def test_figures_of_spans_are_those_of_the_rows_with_an_attribute(
-    store: Database, clock: Clock
-) -> None:
-    dice, spans = random.Random(5), store_of(store, clock)
+async def write_of_two_tenants(store: Database, clock: Clock, dice: random.Random) -> None:
+    """Forty calls, every second one of them of acme."""
+    spans = store_of(store, clock)
     for number in range(1, 41):
         await spans.write(
             rows(call(number, dice, clock), resource={"tenant.id": "acme" if number % 2 else "b"})
         )
+
+
+async def test_figures_of_spans_are_those_of_the_rows_with_an_attribute(
+    store: Database, clock: Clock
+) -> None:
+    await write_of_two_tenants(store, clock, random.Random(5))
     of_tenant = await fetch(
         store,
         "select count(*) as n, count(*) filter (where status = 'error') as failed,"
@@ -149,11 +154,7 @@ async def test_figures_of_spans_are_those_of_the_rows_with_an_attribute(
 async def test_the_p95_of_spans_with_an_attribute_is_that_of_their_rows(
     store: Database, clock: Clock
 ) -> None:
-    dice, spans = random.Random(6), store_of(store, clock)
-    for number in range(1, 41):
-        await spans.write(
-            rows(call(number, dice, clock), resource={"tenant.id": "acme" if number % 2 else "b"})
-        )
+    await write_of_two_tenants(store, clock, random.Random(6))
     durations = await fetch(
         store,
         "select extract(epoch from ended_at - started_at)::float8 * 1000 as ms from span"
