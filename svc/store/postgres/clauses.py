@@ -50,14 +50,7 @@ class Where:
         if value is not None:
             self.add(f"{column} = {self.value(value)}")
 
-    def within(self, column: str, low: datetime | None, high: datetime | None) -> None:
-        """Both bounds inclusive; None is open."""
-        if low is not None:
-            self.add(f"{column} >= {self.value(low)}")
-        if high is not None:
-            self.add(f"{column} <= {self.value(high)}")
-
-    def within_numbers(self, column: str, low: Decimal | None, high: Decimal | None) -> None:
+    def within(self, column: str, low: datetime | Decimal | None, high: datetime | Decimal | None) -> None:
         """Both bounds inclusive; None is open."""
         if low is not None:
             self.add(f"{column} >= {self.value(low)}")

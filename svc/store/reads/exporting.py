@@ -22,8 +22,8 @@ from svc.store.postgres.rows import SESSION_COLUMNS, STORED_SPAN, session_row, s
 from svc.store.reads.payload_scan import Wanted, saying_spans, saying_traces, spans_of_traces
 from svc.store.reads.questions.questions import equals
 from svc.store.reads.traces.trace_filter import holding
-from svc.store.spans.availability import STORED_TRACE, bounds, traces_with_payloads
-from svc.store.spans.payloads import SpanKey, read_envelopes
+from svc.store.spans.availability import STORED_TRACE, bounds, key_of, traces_with_payloads
+from svc.store.spans.payloads import read_envelopes
 
 CHUNK_ROWS: Final = 500
 #: Envelopes held at once; one that is larger is fetched alone.
@@ -123,10 +123,10 @@ class ExportReads:
         """Those of these spans whose payloads say what is asked."""
         if not self.payload_filters:
             return rows
-        keys = [_key(row) for row in rows if row["frame"] is not None]
+        keys = [key_of(row) for row in rows if row["frame"] is not None]
         self.looked += len(keys)
         saying = set(await saying_spans(self.database, project_id, keys, self.payload_filters))
-        return [row for row in rows if _key(row) in saying]
+        return [row for row in rows if key_of(row) in saying]
 
     async def _saying_traces(self, project_id: int, rows: list[Any]) -> list[Any]:
         """Those of these traces with one span that has all values and says what is asked."""
@@ -190,14 +190,10 @@ def _grouped(traces: Sequence[Any]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _key(row: Any) -> SpanKey:
-    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
-
-
 async def _full_rows(
     connection: Connection, project_id: int, rows: Sequence[Any]
 ) -> dict[tuple[bytes, bytes], bytes]:
-    keys = {(row["trace_id"], row["span_id"]): _key(row) for row in rows}
+    keys = {(row["trace_id"], row["span_id"]): key_of(row) for row in rows}
     envelopes: dict[tuple[bytes, bytes], bytes] = {}
     sized = await read_envelopes(connection, project_id, list(keys.values()), CHUNK_BYTES)
     for identity, envelope in sized.items():

@@ -73,3 +73,8 @@ async def spans_with_payloads(
 def bounds(row: Any) -> TraceBounds:
     """The bounds of a row of `trace`."""
     return row["trace_id"], row["first_started_at"], row["last_started_at"]
+
+
+def key_of(row: Any) -> SpanKey:
+    """The key of a span, for its payload."""
+    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]

@@ -111,7 +111,7 @@ class SkeletonReads:
         self, project_id: int, trace_id: bytes, head: TraceHead, within: TraceRange, most: int = MOST_SPANS
     ) -> bytes:
         """The document of a trace's spans, or of those that overlap a part of its time."""
-        where = _where(project_id, trace_id, head)
+        where = of_trace(project_id, trace_id, head)
         if within.low is not None:
             where.add(f"(ended_at is null or ended_at >= {where.value(within.low)})")
         if within.high is not None:
@@ -124,7 +124,7 @@ class SkeletonReads:
             (row,) = await connection.fetch(sql, *where.values)
             if row["n"] < most and not within:
                 return row["document"], row["n"]
-            all_spans = _where(project_id, trace_id, head)
+            all_spans = of_trace(project_id, trace_id, head)
             # All of its spans, by the key.
             total: int = await connection.fetchval(
                 f"select count(*) from span where {all_spans.sql()}", *all_spans.values
@@ -140,7 +140,7 @@ class SkeletonReads:
 
         A span whose child failed too did not fail by itself. None where there is neither.
         """
-        where = _where(project_id, trace_id, head)
+        where = of_trace(project_id, trace_id, head)
         if head.fields["error_count"]:
             rows = await self.database.fetch(
                 # Failed spans of one trace, by its key.
@@ -165,7 +165,7 @@ class SkeletonReads:
         self, project_id: int, trace_id: bytes, head: TraceHead, span_ids: Sequence[bytes]
     ) -> dict[str, tuple[str | None, str | None]]:
         """What some spans were asked and answered, in short, by hexadecimal id; null where it aged out."""
-        where = _where(project_id, trace_id, head)
+        where = of_trace(project_id, trace_id, head)
         where.add(f"span_id = any({where.value(list(span_ids[:MOST_PREVIEWS]))}::bytea[])")
         rows = await self.database.fetch(
             # Each by its key.
@@ -178,12 +178,25 @@ class SkeletonReads:
         return {row["span_id"].hex(): (row["input_preview"], row["output_preview"]) for row in rows}
 
 
-def _where(project_id: int, trace_id: bytes, head: TraceHead) -> Where:
+def of_trace(project_id: int, trace_id: bytes, head: TraceHead) -> Where:
     """The spans of a trace; its bounds name the days to look into."""
     where = Where.of(project_id)
     where.equal("trace_id", trace_id)
     where.within("started_at", head.first_started_at, head.last_started_at)
     return where
+
+
+async def first_rows(
+    database: Database, sql: str, project_id: int, trace_id: bytes, head: TraceHead, most: int
+) -> tuple[list[Any], bool]:
+    """The first rows of a trace, and whether there are more.
+
+    The statement has the project and the trace as $1 and $2, the bounds of its days as $3 and $4, and the
+    number of rows to read as $5.
+    """
+    bounds = head.first_started_at, head.last_started_at
+    rows = await database.fetch(sql, project_id, trace_id, *bounds, most + 1, timeout_s=TIMEOUT_S)
+    return rows[:most], len(rows) > most
 
 
 #: The spans in order, numbered; a dictionary of what repeats, told apart by one look at each span; the

@@ -14,7 +14,7 @@ import attrs
 from svc.domain.traces.agent_graph import GraphSpan
 from svc.store.aggregates.models import TOKENS
 from svc.store.postgres.database import Database
-from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead
+from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead, first_rows
 
 #: Spans that a graph is made of, the first ones.
 MOST_SPANS: Final = 20_000
@@ -62,19 +62,14 @@ class TraceGraphReads:
 
     async def spans(self, project_id: int, trace_id: bytes, head: TraceHead) -> tuple[list[GraphSpan], bool]:
         """Its first spans, and whether there are more."""
-        rows: list[Any] = await self.database.fetch(
-            # Rows of one trace, by its days.
+        # Rows of one trace, by its days.
+        sql = (
             f"select {_COLUMNS.format(since='$3')} from span"
             " where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
-            " order by started_at, span_id limit $5",
-            project_id,
-            trace_id,
-            head.first_started_at,
-            head.last_started_at,
-            MOST_SPANS + 1,
-            timeout_s=TIMEOUT_S,
+            " order by started_at, span_id limit $5"
         )
-        return [GraphSpan(*row) for row in rows[:MOST_SPANS]], len(rows) > MOST_SPANS
+        rows, has_more = await first_rows(self.database, sql, project_id, trace_id, head, MOST_SPANS)
+        return [GraphSpan(*row) for row in rows], has_more
 
     async def of_site(
         self, project_id: int, call_site_id: str, since: datetime, timeout_s: float = TIMEOUT_S

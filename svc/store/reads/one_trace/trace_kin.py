@@ -13,7 +13,7 @@ import attrs
 from svc.domain.traces.comparison import Outlined
 from svc.store.aggregates.models import TOKENS
 from svc.store.postgres.database import Database
-from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead
+from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead, first_rows
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_filter import NEWEST_TRACES, TraceFilter
 from svc.store.reads.traces.traces import TraceReads
@@ -107,8 +107,8 @@ class TraceKin:
 
     async def outline(self, project_id: int, trace_id: bytes, head: TraceHead) -> tuple[list[Outlined], bool]:
         """The first spans of a trace in short, and whether there are more."""
-        rows: list[Any] = await self.database.fetch(
-            # Rows of one trace, by its days.
+        # Rows of one trace, by its days.
+        sql = (
             "select span_id, parent_span_id, kind, name, status, error_type,"
             " (extract(epoch from ended_at - started_at) * 1000)::float8 as took_ms,"
             f" case when usage_repeats is null then {TOKENS} else 0 end as tokens,"
@@ -117,12 +117,7 @@ class TraceKin:
             " case when payload_available then output_preview end as output_preview"
             f" from (select s.*, {SPAN_AVAILABLE} from (select * from span"
             " where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
-            " order by started_at, span_id limit $5) s) s order by started_at, span_id",
-            project_id,
-            trace_id,
-            head.first_started_at,
-            head.last_started_at,
-            MOST_OUTLINED + 1,
-            timeout_s=TIMEOUT_S,
+            " order by started_at, span_id limit $5) s) s order by started_at, span_id"
         )
-        return [Outlined(*row) for row in rows[:MOST_OUTLINED]], len(rows) > MOST_OUTLINED
+        rows, has_more = await first_rows(self.database, sql, project_id, trace_id, head, MOST_OUTLINED)
+        return [Outlined(*row) for row in rows], has_more

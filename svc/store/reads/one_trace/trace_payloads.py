@@ -15,8 +15,9 @@ import trio
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.rows import STORED_SPAN, span_row
-from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead
+from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead, of_trace
 from svc.store.reads.payloads import PayloadRows
+from svc.store.spans.availability import key_of
 from svc.store.spans.payloads import Envelopes, read_envelopes
 
 #: Spans that say something of a conversation; the others only hold these.
@@ -103,7 +104,7 @@ class TracePayloads:
         self, project_id: int, trace_id: bytes, head: TraceHead, *, first: int, count: int
     ) -> Talk:
         """Spans that speak, oldest first, from the place `first` on."""
-        where = _of_trace(project_id, trace_id, head)
+        where = of_trace(project_id, trace_id, head)
         where.add(f"kind = any({where.value(list(SPEAKING))})")
         limit, offset = where.value(count + 1), where.value(first)
 
@@ -115,7 +116,7 @@ class TracePayloads:
                 *where.values,
             )
             previous_call = await _call_before(connection, project_id, trace_id, head, rows) if first else []
-            keys = [_key(row) for row in [*previous_call, *rows[:count]]]
+            keys = [key_of(row) for row in [*previous_call, *rows[:count]]]
             return previous_call, rows, await read_envelopes(connection, project_id, keys, CONVERSATION_BYTES)
 
         previous_call, rows, envelopes = await self.database.run(
@@ -128,7 +129,7 @@ class TracePayloads:
 
     async def find(self, project_id: int, trace_id: bytes, head: TraceHead, q: str) -> FoundSpans:
         """The spans whose name, error, previews or payload hold a text, whatever the case of its letters."""
-        where = _of_trace(project_id, trace_id, head)
+        where = of_trace(project_id, trace_id, head)
         plain = Where([], where.values)
         plain.contains(("name", "error_type", "error_message", "input_preview", "output_preview"), q)
         limit = where.value(MOST_EXPORTED + 1)
@@ -140,7 +141,7 @@ class TracePayloads:
                 f" where {where.sql()} order by started_at, span_id limit {limit}",
                 *where.values,
             )
-            keys = [_key(row) for row in rows[:MOST_EXPORTED] if not row["said"]]
+            keys = [key_of(row) for row in rows[:MOST_EXPORTED] if not row["said"]]
             return rows, await read_envelopes(connection, project_id, keys, FIND_BYTES)
 
         rows, envelopes = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
@@ -152,7 +153,7 @@ class TracePayloads:
         """Every span as it came, when they are few and short enough to be had at once."""
         if head.fields["span_count"] > MOST_EXPORTED:
             return TooLargeToExport(head.fields["span_count"], 0)
-        where = _of_trace(project_id, trace_id, head)
+        where = of_trace(project_id, trace_id, head)
         limit = where.value(MOST_EXPORTED + 1)
 
         async def work(connection: Connection) -> tuple[list[Any], Envelopes]:
@@ -163,7 +164,7 @@ class TracePayloads:
             )
             if len(rows) > MOST_EXPORTED:
                 return rows, {}
-            return rows, await read_envelopes(connection, project_id, list(map(_key, rows)), EXPORT_BYTES)
+            return rows, await read_envelopes(connection, project_id, list(map(key_of, rows)), EXPORT_BYTES)
 
         rows, envelopes = await self.database.run(work, readonly=True, snapshot=True, timeout_s=TIMEOUT_S)
         sizes = [
@@ -181,7 +182,7 @@ async def _call_before(
     """The last call of a model before these rows, which repeats what was said before it."""
     if not rows:
         return []
-    where = _of_trace(project_id, trace_id, head)
+    where = of_trace(project_id, trace_id, head)
     where.add("kind in ('llm', 'reasoning')")
     where.after(("started_at", "span_id"), (rows[0]["started_at"], rows[0]["span_id"]))
     # Backwards from the first row.
@@ -189,17 +190,6 @@ async def _call_before(
         f"select {_COLUMNS} from span where {where.sql()} order by started_at desc, span_id desc limit 1",
         *where.values,
     )
-
-
-def _of_trace(project_id: int, trace_id: bytes, head: TraceHead) -> Where:
-    where = Where.of(project_id)
-    where.equal("trace_id", trace_id)
-    where.within("started_at", head.first_started_at, head.last_started_at)
-    return where
-
-
-def _key(row: Any) -> tuple[Any, Any, Any, Any]:
-    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
 
 
 def _fields(row: Any, available: bool) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from svc.store.reads.payload_scan import MOST_S, MOST_SPANS, UNLISTED, Wanted, s
 from svc.store.reads.questions.attributes import promoted_fields, require_fields
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
 from svc.store.reads.questions.questions import ChosenSpans, Question, filter_text
+from svc.store.spans.availability import key_of
 from svc.store.spans.payloads import SpanKey
 
 #: Rows that are read at once: few for a page of a search, which may be full soon, then more.
@@ -102,7 +103,7 @@ class SpansByPayload:
         if scan.stopped is not None:
             since = scan.stopped[question.time_column]
             further = _UNCOUNTED.format(moment=_moment(scan.stopped, question))
-        spans = ChosenSpans.of([_key(row) for row in scan.rows], scan.spans, since)
+        spans = ChosenSpans.of([key_of(row) for row in scan.rows], scan.spans, since)
         return attrs.evolve(question, spans=spans), [scan_note(payload_filters, scan.spans, further)]
 
     async def page(
@@ -145,7 +146,7 @@ class SpansByPayload:
             saying = set(
                 await saying_spans(self.database, question.project_id, _with_frame(batch), payload_filters)
             )
-            rows += [row for row in batch if _key(row) in saying]
+            rows += [row for row in batch if key_of(row) in saying]
             spans += len(batch)
             if limit is not None and len(rows) >= limit:
                 # Those behind the page's last row are looked into again: what they say is not kept.
@@ -158,12 +159,8 @@ class SpansByPayload:
             position, size = [batch[-1][name] for name in names], min(size * 4, _MOST_ROWS)
 
 
-def _key(row: Any) -> SpanKey:
-    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
-
-
 def _with_frame(rows: Sequence[Any]) -> list[SpanKey]:
-    return [_key(row) for row in rows if row["frame"] is not None]
+    return [key_of(row) for row in rows if row["frame"] is not None]
 
 
 def _moment(row: Any, question: Question) -> str:

@@ -21,8 +21,8 @@ from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
 from svc.store.reads.questions.questions import Question, ask, checked_filters
 from svc.store.reads.questions.spans_by_payload import SpansByPayload
-from svc.store.reads.traces.spans import SpanFilter, SpanPage, key_of
-from svc.store.spans.availability import spans_with_payloads
+from svc.store.reads.traces.spans import SpanFilter, SpanPage
+from svc.store.spans.availability import key_of, spans_with_payloads
 
 #: What a list of spans can be narrowed to by itself.
 _OWN: Final = ("call_site_id", "kind", "name", "status", "model_id", "session_id")

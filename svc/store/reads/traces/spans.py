@@ -34,8 +34,8 @@ from svc.store.reads.search import (
     stretches,
     stretches_with,
 )
-from svc.store.spans.availability import SPAN_AVAILABLE
-from svc.store.spans.payloads import Envelopes, SpanKey, read_envelopes
+from svc.store.spans.availability import SPAN_AVAILABLE, key_of
+from svc.store.spans.payloads import Envelopes, read_envelopes
 
 NEWEST_SPANS: Final = Keyset("spans", (("created_at", "moment"), ("trace_id", "bytes"), ("span_id", "bytes")))
 
@@ -359,11 +359,6 @@ async def _stretches_with_id(connection: Connection, project_id: int, span_id: b
     if len(hours) + len(split.dirty) > _MOST_HOURS:
         return None
     return beside(split, [Stretch(hour, hour + HOUR) for hour in hours])
-
-
-def key_of(row: Any) -> SpanKey:
-    """The key of a row, for its payload."""
-    return row["trace_id"], row["span_id"], row["started_at"], row["frame"]
 
 
 async def _narrow(connection: Connection, where: Where, project_id: int, trace_id: bytes) -> None:

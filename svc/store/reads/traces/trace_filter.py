@@ -241,7 +241,7 @@ def of_its_own(near: Where, asked: TraceFilter) -> str:
         own.add(f"ended_at - started_at >= {own.value(asked.slower_than)}::interval")
     if asked.faster_than is not None:
         own.add(f"ended_at - started_at <= {own.value(asked.faster_than)}::interval")
-    own.within_numbers("total_cost", asked.dearer_than, asked.cheaper_than)
+    own.within("total_cost", asked.dearer_than, asked.cheaper_than)
     if asked.unpriced is not None:
         own.add("unpriced_spans > 0" if asked.unpriced else "unpriced_spans = 0")
     if asked.failed_spans is not None:
