@@ -17,6 +17,7 @@ import asyncpg
 import attrs
 
 from svc.store.accounts.audit import record
+from svc.store.accounts.projects import lock_org
 from svc.store.postgres.database import Connection, Database
 
 #: What an organization may have; a list of them is one answer.
@@ -86,8 +87,7 @@ class IntegrationStore:
         """Insert it, or replace the one of its id."""
 
         async def work(connection: Connection) -> TooMany | None:
-            # How many there are; the lock on the organization puts writers in a row.
-            await connection.execute("select from organization where id = $1 for update", integration.org_id)
+            await lock_org(connection, integration.org_id)
             count = await connection.fetchval(
                 "select count(*) from integration where org_id = $1 and id <> $2",
                 integration.org_id,

@@ -15,6 +15,7 @@ from uuid import UUID
 import attrs
 
 from svc.store.accounts.audit import Action, record
+from svc.store.accounts.projects import lock_project
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 MOST_CHARTS: Final = 12
@@ -72,7 +73,7 @@ class KeptChartStore:
         """Keep a chart behind the others, or say why not."""
 
         async def work(connection: Connection) -> KeptChart | Unkept:
-            await _take_turn(connection, project_id)
+            await lock_project(connection, project_id)
             # At most twelve rows.
             rows = await connection.fetch(
                 "select question, position from kept_chart where project_id = $1", project_id
@@ -121,7 +122,7 @@ class KeptChartStore:
         """Have a chart and its neighbour change places; the first cannot go up, nor the last down."""
 
         async def work(connection: Connection) -> None:
-            await _take_turn(connection, project_id)
+            await lock_project(connection, project_id)
             await connection.execute(_MOVE, project_id, chart_id, -1 if direction == "up" else 1)
 
         await self.database.run(work)
@@ -137,11 +138,6 @@ class KeptChartStore:
             return True
 
         return await self.database.run(work)
-
-
-async def _take_turn(connection: Connection, project_id: int) -> None:
-    """Those who change the board of a project take turns, so that none is counted past."""
-    await connection.execute("select from project where id = $1 for update", project_id)
 
 
 async def _note(connection: Connection, action: Action, project_id: int, chart_id: UUID, actor: str) -> None:

@@ -30,6 +30,7 @@ from svc.store.accounts.project_roles import (
     promise,
     replace,
 )
+from svc.store.accounts.projects import lock_org
 from svc.store.postgres.database import Connection, Database
 
 
@@ -121,7 +122,7 @@ class MemberStore:
         """Make an existing account a member."""
 
         async def work(connection: Connection) -> Member | Denied:
-            await _lock(connection, self.org_id)
+            await lock_org(connection, self.org_id)
             # The account behind the address.
             account_id = await connection.fetchval("select id from account where email_key = $1", email_key)
             if account_id is None:
@@ -169,7 +170,7 @@ class MemberStore:
         """
 
         async def work(connection: Connection) -> Changed | Denied:
-            await _lock(connection, self.org_id)
+            await lock_org(connection, self.org_id)
             member = await self._find(connection, account_id)
             if member is None:
                 return "unknown"
@@ -213,7 +214,7 @@ class MemberStore:
         """
 
         async def work(connection: Connection) -> Gone | Denied:
-            await _lock(connection, self.org_id)
+            await lock_org(connection, self.org_id)
             member = await self._find(connection, account_id)
             if member is None:
                 return "unknown"
@@ -269,7 +270,7 @@ class MemberStore:
         secret, digest = new_secret()
 
         async def work(connection: Connection) -> tuple[Invitation, str] | Denied:
-            await _lock(connection, self.org_id)
+            await lock_org(connection, self.org_id)
             if not may_grant(by.role, role):
                 return "owners only"
             roles = await project_ids(connection, self.org_id, projects, role)
@@ -322,7 +323,7 @@ class MemberStore:
         """Take an invitation back."""
 
         async def work(connection: Connection) -> Invitation | Denied:
-            await _lock(connection, self.org_id)
+            await lock_org(connection, self.org_id)
             # The roles that it promises go with it.
             roles = await invited_to(connection, self.org_id, invitation_id)
             # It is gone, and what it was.
@@ -378,11 +379,6 @@ class MemberStore:
             subject=("account", str(account_id)),
             details=details,
         )
-
-
-async def _lock(connection: Connection, org_id: int) -> None:
-    # Changes of members, and sign-ups, one after the other.
-    await connection.execute("select from organization where id = $1 for update", org_id)
 
 
 def _member(row: Any, projects: ProjectRoles) -> Member:

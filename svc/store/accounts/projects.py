@@ -189,6 +189,16 @@ async def the_org(connection: Connection, *, lock: bool = False) -> Org:
     return Org(row["id"], row["slug"], row["name"])
 
 
+async def lock_org(connection: Connection, org_id: int) -> None:
+    """Hold an organization's row until the commit: who changes what it has takes turns with all others."""
+    await connection.execute("select from organization where id = $1 for update", org_id)
+
+
+async def lock_project(connection: Connection, project_id: int) -> None:
+    """The same for a project: so nothing that it may have only so many of is counted past."""
+    await connection.execute("select from project where id = $1 for update", project_id)
+
+
 async def _record(
     connection: Connection,
     action: Literal["project.create", "project.update", "project.delete"],

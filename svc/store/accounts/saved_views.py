@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from svc.store.accounts.projects import lock_project
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 MOST_VIEWS: Final = 100
@@ -46,8 +47,7 @@ class SavedViewStore:
         """Keep a view, in the place of one of the same name. False when the project has too many."""
 
         async def work(connection: Connection) -> bool:
-            # Those who save in a project take turns, so that none is counted past.
-            await connection.execute("select from project where id = $1 for update", project_id)
+            await lock_project(connection, project_id)
             # A new name only while there is room.
             saved = await connection.fetchval(
                 "insert into saved_view (project_id, name, query, saved_by)"

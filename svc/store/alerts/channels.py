@@ -18,6 +18,7 @@ import msgspec
 
 from protocol.alerts import CHANNELS_MAX, AlertChannel
 from svc.store.accounts.audit import Action, record
+from svc.store.accounts.projects import lock_project
 from svc.store.postgres.database import Connection, Database
 
 COLUMNS: Final = (
@@ -59,8 +60,7 @@ class AlertChannelStore:
         """Insert it, or replace the one of its id. What was wrong with it is forgotten."""
 
         async def work(connection: Connection) -> Unchanged | None:
-            # How many others there are; the lock on the project puts writers in a row.
-            await connection.execute("select from project where id = $1 for update", channel.project_id)
+            await lock_project(connection, channel.project_id)
             count = await connection.fetchval(
                 "select count(*) from alert_channel where project_id = $1 and id <> $2",
                 channel.project_id,

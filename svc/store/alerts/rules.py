@@ -17,6 +17,7 @@ import msgspec
 
 from protocol.alerts import RULES_MAX, AlertRule
 from svc.store.accounts.audit import record
+from svc.store.accounts.projects import lock_project
 from svc.store.postgres.database import Connection, Database
 
 COLUMNS: Final = (
@@ -53,8 +54,7 @@ class AlertRuleStore:
         """Insert it, or replace the one of its id. A rule that looks begins anew: it forgets what it saw."""
 
         async def work(connection: Connection) -> RuleUnchanged | None:
-            # The lock on the project puts writers in a row.
-            await connection.execute("select from project where id = $1 for update", rule.project_id)
+            await lock_project(connection, rule.project_id)
             count = await connection.fetchval(
                 "select count(*) from alert_rule where project_id = $1 and id <> $2",
                 rule.project_id,

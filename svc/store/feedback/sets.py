@@ -15,6 +15,7 @@ from uuid import UUID
 import attrs
 
 from svc.store.accounts.audit import Action, record
+from svc.store.accounts.projects import lock_project
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 
 MOST_SETS: Final = 100
@@ -137,7 +138,7 @@ class SetStore:
         unique = list(dict.fromkeys((trace_id, span_id or b"") for trace_id, span_id in subjects))
 
         async def work(connection: Connection) -> tuple[UUID, int] | None:
-            await _take_turn(connection, project_id)
+            await lock_project(connection, project_id)
             made = await connection.fetchval(_MAKE, project_id, name, actor)
             # The set of the name, if there was room for it.
             set_id = await connection.fetchval(
@@ -217,7 +218,7 @@ class SetStore:
 
         async def work(connection: Connection) -> None:
             # An entry without a set would keep its trace for ever, so nobody adds one meanwhile.
-            await _take_turn(connection, project_id)
+            await lock_project(connection, project_id)
             # The entries, then the set.
             await connection.execute(
                 "delete from trace_set_entry where project_id = $1 and set_id = $2", project_id, set_id
@@ -229,11 +230,6 @@ class SetStore:
                 await _note(connection, "set.delete", project_id, set_id, actor, {"name": name})
 
         await self.database.run(work)
-
-
-async def _take_turn(connection: Connection, project_id: int) -> None:
-    # Those who change sets of a project take turns, so that none is counted past.
-    await connection.execute("select from project where id = $1 for update", project_id)
 
 
 async def _note(

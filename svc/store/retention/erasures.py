@@ -20,6 +20,7 @@ import msgspec
 
 from protocol.storage import Erasable, ErasedNote
 from svc.store.accounts.audit import record
+from svc.store.accounts.projects import lock_project
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import digest_of, salt_of
 
@@ -77,7 +78,7 @@ class ErasureStore:
         async def work(connection: Connection) -> Erasure | None:
             digest = digest_of(await salt_of(connection), kind, subject)
             # One after the other, by the project's row.
-            await connection.execute("select from project where id = $1 for update", project_id)
+            await lock_project(connection, project_id)
             waiting = await connection.fetch(
                 f"select {_FIELDS} from erasure where project_id = $1 and finished_at is null"
                 " order by asked_at",
