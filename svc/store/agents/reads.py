@@ -16,6 +16,7 @@ import msgspec
 from protocol.agents import EVENTS_KEPT, RUN_KINDS
 from svc.store.agents.settings import settings_of
 from svc.store.detection.cases.cases import reports_in
+from svc.store.detection.cases.inbox import InboxReads
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
@@ -135,25 +136,10 @@ class RunReads:
 
     async def report(self, project_id: int, report_id: UUID) -> dict[str, Any] | None:
         """One report with what it says, and its run when an agent made it."""
-        # By its key; its run by the index of reports.
-        rows = await self.database.fetch(
-            "select r.id, r.case_id, r.engine, r.status, r.report ->> 'verdict' as verdict, r.failure,"
-            " r.started_at, r.finished_at, c.number, r.report::text as said, a.id as run_id from rca_report r"
-            " join detection_case c on c.project_id = r.project_id and c.id = r.case_id"
-            " left join agent_run a on a.project_id = r.project_id and a.report_id = r.id"
-            " where r.project_id = $1 and r.id = $2",
-            project_id,
-            report_id,
-            timeout_s=READ_TIMEOUT_S,
-        )
-        if not rows:
+        report = await InboxReads(self.database).report(project_id, report_id)
+        if report is None:
             return None
-        text = rows[0]["said"]
-        return {
-            **_report(rows[0]),
-            "run_id": None if rows[0]["run_id"] is None else str(rows[0]["run_id"]),
-            "report": None if text is None else msgspec.json.decode(text),
-        }
+        return {**_report(report), **shown(report, ("run_id",)), "report": report["report"]}
 
     async def both_reports(self, project_id: int, case_id: UUID) -> dict[str, dict[str, Any]]:
         """By engine the report that says most of a case; the first is the one that stands on top."""

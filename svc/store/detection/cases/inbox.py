@@ -211,11 +211,14 @@ class InboxReads:
         return (f"C-{rows[0]['number']}", rows[0]["state"] == "resolved") if rows else None
 
     async def report(self, project_id: int, report_id: UUID) -> dict[str, Any] | None:
-        """A report with the case it is about, running, done or failed; None when there is none."""
+        """A report, running, done or failed, with its case, and its run when an agent made it; else None."""
         rows = await self.database.fetch(
-            "select r.id, r.status, r.engine, r.report::text as report, r.failure, r.started_at,"
-            " r.finished_at, r.attempts, c.number, c.title, c.finding_id from rca_report r"
+            # By its key; its run by the index of reports.
+            "select r.id, r.case_id, r.engine, r.status, r.report ->> 'verdict' as verdict,"
+            " r.report::text as report, r.failure, r.started_at, r.finished_at, r.attempts, c.number,"
+            " c.title, c.finding_id, a.id as run_id from rca_report r"
             " join detection_case c on c.project_id = r.project_id and c.id = r.case_id"
+            " left join agent_run a on a.project_id = r.project_id and a.report_id = r.id"
             " where r.project_id = $1 and r.id = $2",
             project_id,
             report_id,
