@@ -14,8 +14,8 @@ from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.retention.erased_again import ErasedAgain
-from svc.store.retention.erasing import Erasing
 from svc.store.retention.erasures import ErasureStore
+from tests.front.api.test_erasures import work_off
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 USER = "mara@example.com"
@@ -28,13 +28,6 @@ async def write(store: Database, number: int, user: str, *, days: int = 0) -> No
     trace_id = number.to_bytes(16, "big")
     span = one(1, start=at, trace_id=trace_id, attributes={"user.id": user, "session.id": f"of {user}"})
     await store_of(store, clock).write(rows(span, came=at))
-
-
-async def work_off(store: Database) -> None:
-    erasing = Erasing(store)
-    for project_id in await erasing.projects():
-        while await erasing.step(project_id) is not None:
-            pass
 
 
 async def users(store: Database) -> list[str]:

@@ -22,6 +22,7 @@ from svc.domain.log_events.translation import counted, translated
 from svc.domain.pricing.prices import PriceBook
 from svc.domain.spans.span import SpanRow
 from tests import log_bodies
+from tests.domain import buckets
 from tests.log_bodies import START_NS, Tree, as_json, as_protobuf, logs, record
 
 BODIES = {
@@ -52,16 +53,6 @@ def rows_of(body: Tree) -> dict[str, SpanRow]:
     return rows
 
 
-def tokens(row: SpanRow) -> tuple[int | None, ...]:
-    return (
-        row.input_tokens,
-        row.output_tokens,
-        row.cache_read_tokens,
-        row.cache_write_tokens,
-        row.reasoning_tokens,
-    )
-
-
 def test_a_prompt_of_claude_code_is_a_trace_with_its_calls_and_tools() -> None:
     spans = spans_of(log_bodies.claude_code())
     assert len({span.trace_id for span in spans}) == 1
@@ -82,7 +73,7 @@ def test_a_prompt_of_claude_code_is_a_trace_with_its_calls_and_tools() -> None:
     assert rows["assistant_response"].output_preview == "It is mended."
     call = rows[f"chat {log_bodies.CLAUDE_MODEL}"]
     assert (call.provider, call.provided_model_name) == ("anthropic", log_bodies.CLAUDE_MODEL)
-    assert tokens(call) == (10, 20, 1000, 200, None)
+    assert buckets(call) == (10, 20, 1000, 200, None)
     assert (call.total_cost, call.priced_by()) == (Decimal("0.0123"), "provided")
     assert call.ended_at is not None
     assert (call.ended_at - call.started_at).total_seconds() == 1.5
@@ -102,10 +93,10 @@ def test_a_conversation_of_codex_is_a_trace_with_its_usage_counted_once() -> Non
     rows = rows_of(log_bodies.codex())
     call = rows[f"chat {log_bodies.CODEX_MODEL}"]
     # Codex counts as OpenAI does: input with what was cached, output with what was reasoned.
-    assert tokens(call) == (60, 40, 30, 10, 10)
+    assert buckets(call) == (60, 40, 30, 10, 10)
     assert call.total_cost is not None
     assert call.total_cost > 0
-    assert [name for name, row in rows.items() if any(tokens(row))] == [f"chat {log_bodies.CODEX_MODEL}"]
+    assert [name for name, row in rows.items() if any(buckets(row))] == [f"chat {log_bodies.CODEX_MODEL}"]
     assert {row.session_id for row in rows.values()} == {"conversation-1"}
     (tool,) = rows["execute_tool shell"].tool_calls
     assert (tool.name, tool.call_id, tool.status) == ("shell", "call-conversation-1", "ok")
@@ -125,7 +116,7 @@ def test_a_turn_that_codex_names_is_a_trace_of_its_own() -> None:
 def test_a_prompt_of_gemini_cli_counts_thoughts_and_what_tools_gave() -> None:
     rows = rows_of(log_bodies.gemini_cli())
     call = rows[f"chat {log_bodies.GEMINI_MODEL}"]
-    assert tokens(call) == (47, 10, 60, None, 5)
+    assert buckets(call) == (47, 10, 60, None, 5)
     assert call.output_preview == "because"
     assert rows["invoke_agent gemini-cli"].input_preview == "why"
     assert rows["execute_tool read_file"].status == "ok"
@@ -236,7 +227,7 @@ def test_the_messages_of_a_call_are_a_step_under_its_span_and_count_nothing() ->
     assert (step.trace_id, step.parent_span_id) == (b"\xab" * 16, b"\xcd" * 8)
     row = map_span(step, PRICES)
     assert (row.kind, row.input_preview, row.output_preview) == ("step", "why", "because")
-    assert not any(tokens(row))
+    assert not any(buckets(row))
     assert row.provided_model_name is None
 
 

@@ -24,6 +24,7 @@ from protocol.rest.query import timestamp
 from svc.runtime.clock import now
 from svc.store.alerts.channels import AlertChannelStore
 from svc.store.postgres.database import Database
+from tests.front.api.test_cases import documented
 from tests.front.people import PROJECT, Browser, Replica, replica
 from tests.receiver import Receiver, receiving
 from tests.store.alerts.telling import channel, claimed, gathered, project_of
@@ -47,11 +48,6 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
-def fits(data: Any, type_: Any) -> None:
-    """An answer is what the documentation says, field by field."""
-    assert msgspec.to_builtins(msgspec.convert(data, type_)) == data
-
-
 async def made(owner: Browser, **more: Any) -> Any:
     answer = await owner.post(CHANNELS, HOOK | more)
     assert answer.status == 201, answer.body
@@ -71,10 +67,10 @@ async def test_a_secret_of_ours_is_shown_once_and_sealed_for_its_channel(
 ) -> None:
     owner = await api.owner()
     found = await made(owner)
-    fits(found, ChannelMade)
+    documented(found, ChannelMade)
     assert found["secret"].startswith("whsec_")
     listed = (await owner.get(CHANNELS)).data
-    fits(listed, list[ChannelShown])
+    documented(listed, list[ChannelShown])
     assert found["secret"] not in str(listed)
     [kept] = await AlertChannelStore(store).list(await project_of(store))
     assert found["secret"] not in str(kept.sealed)
@@ -144,7 +140,7 @@ async def test_a_test_says_what_became_of_it_and_quotes_nothing(api: Replica, re
     one = CHANNELS + "/" + (await made(owner, params={"url": receiver.url}))["channel"]["id"]
     receiver.status = 500
     told = (await owner.post(one + "/test")).data
-    fits(told, ChannelTested)
+    documented(told, ChannelTested)
     assert (told["delivered"], told["status"], told["message"]) == (False, 500, "it fails (status 500)")
     receiver.status = 200
     assert (await owner.post(one + "/test")).data["delivered"] is True
@@ -196,7 +192,7 @@ async def test_a_rule_is_kept_changed_muted_and_removed(api: Replica) -> None:
     owner = await api.owner()
     channel_id = (await made(owner))["channel"]["id"]
     rule = await ruled(owner, channel_id)
-    fits(rule, RuleShown)
+    documented(rule, RuleShown)
     assert rule["params"] == {"least_severity": "low", "detectors": []}
     assert rule["says"] == "a case opens"
     one = RULES + "/" + rule["id"]
@@ -279,7 +275,7 @@ async def test_the_backtest_answers_before_a_rule_is_kept(api: Replica, store: D
     owner = await api.owner()
     await opened(store, seen(1, detected_at=now()), project_id=await project_of(store), at=now())
     found = (await owner.post(RULES + "/backtest", {"kind": "case.opened"})).data
-    fits(found, FiredShown)
+    documented(found, FiredShown)
     assert (found["judged"], found["fired"], len(found["instants"])) == (True, 1, 1)
     none = (await owner.post(RULES + "/backtest", {"kind": "ingest.down"})).data
     assert (none["judged"], none["note"]) == (False, "nothing is kept that this could be judged by")
@@ -291,7 +287,7 @@ async def test_messages_are_listed_and_sent_once_more(api: Replica, store: Datab
     await opened(store, seen(1), project_id=await project_of(store))
     await gathered(store)
     page = (await owner.get(DELIVERIES)).data
-    fits(page, DeliveryPage)
+    documented(page, DeliveryPage)
     [one] = page["deliveries"]
     assert (one["state"], one["rule_id"], one["path"]) == ("queued", rule["id"], "/cases/C-1")
     replay = f"{DELIVERIES}/{one['id']}/replay"

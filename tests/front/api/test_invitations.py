@@ -30,12 +30,6 @@ CHANNEL = (
 )
 
 
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
-
-
 async def removed(api: Replica, owner: Browser, email: str = ANN) -> Browser:
     """Somebody with an account who belongs nowhere, signed in."""
     person = api.browser()

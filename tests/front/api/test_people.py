@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,12 +21,6 @@ NO_SUCH_PROJECT = (404, "NOT_FOUND", "no such project")
 NO_SUCH_ORG = (404, "NOT_FOUND", "no such organization")
 KEY_NOT_FOUND = (404, "NOT_FOUND", "key not found")
 UNKNOWN_ID = "00000000-0000-0000-0000-000000000000"
-
-
-@pytest.fixture
-async def api(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        yield found
 
 
 # --- roles ------------------------------------------------------------------------------------------------

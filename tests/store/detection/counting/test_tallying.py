@@ -29,7 +29,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import PostgresTraceStore
 from tests.actors.every_await import Strike
 from tests.domain.detect.secrets.test_secrets import POSITIVES
-from tests.store.spans.test_rework import BOOK, DEAR, rework_of
+from tests.store.spans.test_rework import BOOK, DEAR, execute, rework_of
 from tests.store.spans.test_rework import run as rework
 from tests.store.spans.test_writing import NOW, PROJECT, fetch, on_server, one, rows, store_of
 
@@ -142,14 +142,6 @@ async def recounted(store: Database) -> dict[str, Any]:
     )
     await tally_all(store)
     return await counted(store)
-
-
-async def execute(store: Database, *statements: str) -> None:
-    async def work(connection: Connection) -> None:
-        for statement in statements:
-            await connection.execute(statement)
-
-    await store.run(work)
 
 
 async def begin(store: Database) -> None:
