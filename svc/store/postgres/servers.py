@@ -22,6 +22,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from protocol.database_address import Address, Host, Target, shown
 from svc.store.postgres.connections import Connection
+from svc.store.postgres.sessions import Session
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ class Servers:
             # asyncpg reads libpq's words itself; a Unix socket never speaks TLS.
             ssl=_tls(name, self.address.tls),
             timeout=timeout_s,
+            connection_class=Session,
             server_settings=self._settings,
             target_session_attrs=None if target is None else SessionAttribute(target),
         )
