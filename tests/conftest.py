@@ -28,6 +28,7 @@ import trio_asyncio
 from hypothesis import HealthCheck, settings
 
 from protocol.database_address import Address
+from svc.runtime.garbage import collect_less, collect_seldom
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served, open_embedded
 from svc.store.postgres.migrate import migrate
@@ -74,6 +75,10 @@ structlog.configure(
     cache_logger_on_first_use=False,
 )
 _CONFIGURED = structlog.get_config()
+
+
+# Thousands of tests are no garbage.
+collect_less()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -125,6 +130,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+def pytest_collection_finish() -> None:
+    """What was loaded is looked at no more: looking for cycles took a twelfth of a worker (November 2026)."""
+    collect_seldom()
+
+
 @pytest.fixture(autouse=True)
 def _no_unannounced_error(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
@@ -160,6 +170,8 @@ def served() -> Iterator[Served]:
             trio.run(_make_template, found)
             yield found
         finally:
+            if _upkeep:
+                _upkeep.pop().stop()
             token.run_sync_soon(done.set)
             thread.join(60)
 
@@ -198,13 +210,14 @@ async def reused_store(asyncio_loop: None, served: Served) -> AsyncIterator[Data
     if not _idle:
         _idle.append(await _create(served, _TEMPLATE))
         if not _shape:
-            _shape.extend(await _inside(served, _idle[-1], reused.shape))
+            _shape.extend(await _beside(served, _idle[-1], reused.shape))
     name = _idle.pop()
     async with Database(attrs.evolve(address_of(served), database=name)).opened() as database:
         yield database
-    if await _inside(served, name, lambda connection: reused.emptied(connection, _shape)):
+    if await _beside(served, name, lambda connection: reused.emptied(connection, _shape)):
         _idle.append(name)
     else:
+        _upkeep[0].forget(attrs.evolve(address_of(served), database=name)).result(60)
         await _execute(served, f"drop database {name} with (force)")
 
 
@@ -298,6 +311,18 @@ def service() -> Iterator[Service]:
     """One running service on its embedded database, both doors open, for all end-to-end tests."""
     with running() as found:
         yield found
+
+
+#: What holds the connections that outlive a test, once there is one.
+_upkeep: list[reused.Upkeep] = []
+
+
+async def _beside(server: Served, database: str, work: Callable[[Any], Awaitable[T]]) -> T:
+    """Do something on a connection that stays for the next test."""
+    if not _upkeep:
+        _upkeep.append(reused.Upkeep())
+    begun = _upkeep[0].begin(attrs.evolve(address_of(server), database=database), work)
+    return await trio.to_thread.run_sync(begun.result, 60)
 
 
 async def _execute(server: Served, statement: str) -> None:
