@@ -120,6 +120,7 @@ class PhysicalCopy(msgspec.Struct, frozen=True, kw_only=True):
     `parts` are a whole copy and what changed since, this backup's last; earlier backups have the others too.
     `listing` is what the next one is compared with. `branch` tells a restored cluster from its original.
     `wal_start` is the first segment of the WAL that is needed to go on from here; "" where that is unknown.
+    `complete_at` is a moment at which the copy was complete; None where it was not written down.
     """
 
     major: str
@@ -128,6 +129,7 @@ class PhysicalCopy(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[StoredFile, ...]
     listing: StoredFile
     wal_start: str = ""
+    complete_at: datetime | None = None
 
 
 class CopiedWal(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +165,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def whole_from(self) -> datetime:
         """From which moment on it can be brought forward by the WAL: the one at which it was complete."""
+        if self.physical is not None and self.physical.complete_at is not None:
+            return self.physical.complete_at
+        # Later than it was by what came before the snapshot, so never too early.
         return self.origin.snapshot_at + timedelta(seconds=self.took_s)
 
     def files(self) -> list[StoredFile]:

@@ -31,6 +31,7 @@ from svc.backup.wal_folder import WalSpan
 from svc.config.table import Settings
 from svc.store.backup.loading import unfit
 from svc.store.backup.physical import log_kept, looked_at
+from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.cluster import MAJOR
 from svc.store.postgres.embedded.physical import (
@@ -87,11 +88,11 @@ async def take_physical(
         base = None if full else _base_copy(folder, origin.system_id, branch, told)
         async with log_kept(database):
             try:
-                copy = await _copied(server, folder, base, branch, told)
+                copy = await _copied(database, server, folder, base, branch, told)
             except NoSummaries as lost:
                 told(f"{lost}; everything is copied")
                 base = None
-                copy = await _copied(server, folder, None, branch, told)
+                copy = await _copied(database, server, folder, None, branch, told)
         manifest = Manifest(
             format=FORMAT,
             release=release(),
@@ -129,6 +130,7 @@ def _base_copy(
 
 
 async def _copied(
+    database: Database,
     server: EmbeddedServer,
     folder: BackupFolder,
     base: PhysicalCopy | None,
@@ -139,6 +141,7 @@ async def _copied(
     writer = FileWriter(folder, f"physical/{'whole' if base is None else 'changes'}", "tar.zst")
     try:
         text = await copy_cluster(server, _Told(writer, tell), earlier)
+        complete_at = await database.run(server_clock, transaction=False)
         part = await trio.to_thread.run_sync(writer.done)
     except BaseException:
         writer.abandon()
@@ -153,6 +156,7 @@ async def _copied(
         parts=(*parts, part),
         listing=listing.done(),
         wal_start=wal_start(text),
+        complete_at=complete_at,
     )
 
 

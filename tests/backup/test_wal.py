@@ -6,6 +6,7 @@ import shutil
 import threading
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from protocol.backup import BackupDamaged, BackupRefused, Manifest
 from svc.application.open_store import Store, open_store
 from svc.application.safekeeping import free_wal
-from svc.backup import wal_copying
+from svc.backup import physical, wal_copying
 from svc.backup.folder import read_manifest
 from svc.backup.physical import replay_of, restore_physical
 from svc.backup.wal_copying import WalCopier
@@ -141,6 +142,20 @@ def removes_what_no_backup_needs(install: Install, line: str) -> None:
     path.unlink()
     with pytest.raises(BackupRefused, match="contains no WAL that follows a --physical backup"):
         chosen(install, None)
+
+
+async def test_a_backup_that_was_slow_to_begin_can_be_brought_forward_at_once(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(physical, "time", SimpleNamespace(monotonic=iter([0.0, 3600.0]).__next__))
+    async with open_store(install.settings) as store:
+        copy = copier(install, store)
+        await copy.round()
+        taken = (await install.take(store)).manifest
+        copied = await copy.round()
+    assert taken.took_s == 3600.0
+    assert taken.origin.snapshot_at < taken.whole_from < copied.moment
+    assert chosen(install, copied.moment).manifest == taken
 
 
 async def test_a_folder_that_takes_nothing_keeps_the_wal_waiting_up_to_a_bound(
