@@ -3,6 +3,9 @@
 `DecoderProcess` keeps one child process (`svc.ingest.decoder`) and carries orders to it; `Decoders` is the
 handle that the drainers write through. Owns the orders in flight. Never looks into a batch.
 
+The first process is always up. The others are on demand: each begins when all that are up have orders in
+hand, and ends when it has had none for a while.
+
 Ordering: a process that dies takes its orders with it. Each asker hears `SinkLost`, and whatever the process
 had committed by then meets the identity rule of spans when it is written again.
 
@@ -12,7 +15,7 @@ Cancellation: an asker that stops waiting leaves its order to its fate, for the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -44,6 +47,8 @@ ANSWER_TIMEOUT_S: Final = 120.0
 #: Orders that one process may hold. Each drainer has at most one.
 ORDERS_BOUND: Final = 16
 RESTART_PAUSE_S: Final = (0.1, 0.5, 2.0, 5.0)
+#: A process on demand that had no order for so long ends. It holds 48 MB (November 2026).
+REST_S: Final = 300.0
 
 #: Opens a decoder process and what leads to it: bytes in, bytes out. Leaving ends the process.
 Launch = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
@@ -66,8 +71,14 @@ class Lane:
     """What leads to one process: orders waiting to be sent, orders in flight, and whether it is up."""
 
     vitals: Vitals
+    #: Whether its process is there only while there is work for it.
+    on_demand: bool = False
     up: bool = False
     deaths: int = 0
+    #: Orders so far.
+    taken: int = 0
+    #: Set while there is work for a process on demand.
+    demand: trio.Event = attrs.field(factory=trio.Event)
     #: What the process must hear before its next order. Only the latest counts.
     prices: Prices | None = None
     #: Set when a fresh process shall take the place of this one.
@@ -106,8 +117,23 @@ class Lane:
         self.began.set()
         self.began = trio.Event()
 
+    @property
+    def asleep(self) -> bool:
+        """Whether there is no process because there is no work for it."""
+        return self.on_demand and not self.demand.is_set()
+
+    async def rested(self) -> None:
+        """Until a process on demand has had no order for a while; it takes none from then on."""
+        before = -1
+        while self.taken > before or self.orders or self.renewal.is_set():
+            before = self.taken
+            await trio.sleep(REST_S)
+        self.up, self.demand = False, trio.Event()
+
     async def renewed(self) -> None:
-        """Until a fresh process has taken the place of this one."""
+        """Until a fresh process has taken the place of this one; at once where there is none."""
+        if self.asleep:
+            return
         began = self.began
         self.renewal.set()
         await began.wait()
@@ -135,6 +161,8 @@ class Decoders:
         and `SinkLost` when it died with the order in hand.
         """
         lane = min((lane for lane in self._lanes if lane.up), key=lambda lane: len(lane.orders), default=None)
+        if lane is None or lane.orders:
+            self._wake()
         if lane is None:
             raise Outage("no decoder process is up")
         self._numbers += 1
@@ -144,12 +172,20 @@ class Decoders:
         except trio.WouldBlock:
             raise Outage("the decoder processes are busy") from None
         lane.orders[number] = Order(reply, trio.current_time())
+        lane.taken += 1
         try:
             return result_of(await reply.wait(2 * ANSWER_TIMEOUT_S))
         except Unanswered:
             raise SinkLost("the decoder process died with them in hand") from None
         finally:
             lane.forget(number)
+
+    def _wake(self) -> None:
+        """Have a process begin that was not needed until now."""
+        for lane in self._lanes:
+            if lane.asleep:
+                lane.demand.set()
+                return
 
     async def renew(self) -> None:
         """Have a fresh process take the place of each, one after the other, when it has nothing in hand.
@@ -173,10 +209,14 @@ class DecoderProcess:
         self._lane, self._launch = lane, launch
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. Raises `NoDecoder` when the first process does not come up."""
+        """Run until cancelled. Raises `NoDecoder` when a process that is always up does not come up."""
         deaths = 0
-        started = False
+        started = self._lane.on_demand
+        if started:
+            task_status.started()
         while True:
+            if self._lane.on_demand:
+                await self._lane.demand.wait()
             try:
                 async with self._launch() as stream:
                     frames = Frames()
@@ -203,7 +243,7 @@ class DecoderProcess:
             deaths += 1
 
     async def _serve(self, stream: trio.abc.Stream, frames: Frames) -> None:
-        """Carry orders out and answers in, until a fresh process shall go on. Raises `ChildLost`."""
+        """Carry orders out and answers in, until a fresh process shall go on or none. Raises `ChildLost`."""
         lost: ChildLost | None = None
         async with trio.open_nursery() as nursery:
 
@@ -220,12 +260,14 @@ class DecoderProcess:
                     lost = ChildLost("it takes no more orders")
                     nursery.cancel_scope.cancel()
 
-            async def give_way() -> None:
-                await self._lane.give_way()
+            async def end_after(reason: Callable[[], Awaitable[None]]) -> None:
+                await reason()
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(carry_out)
-            nursery.start_soon(give_way)
+            nursery.start_soon(end_after, self._lane.give_way)
+            if self._lane.on_demand:
+                nursery.start_soon(end_after, self._lane.rested)
             try:
                 await self._carry_in(stream, frames)
             except ChildLost as error:

@@ -133,7 +133,8 @@ class Service:
         self.attributes = AttributeExchange()
         self.shared_prices = SharedPrices(OwnPricesStore(pools.upkeep), self.adopt)
         self.decoders = tuple(
-            Lane(self.board.enrol(f"decoder-{number}")) for number in range(1, self.sizes.decoders + 1)
+            Lane(self.board.enrol(f"decoder-{number}"), on_demand=number > 1)
+            for number in range(1, self.sizes.decoders + 1)
         )
         self.sink = self._sink()
         self.drainer_vitals = tuple(

@@ -18,6 +18,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 from actors.decoders import (
     ANSWER_TIMEOUT_S,
     ORDERS_BOUND,
+    REST_S,
     DecoderProcess,
     Decoders,
     Lane,
@@ -342,6 +343,89 @@ async def test_a_process_that_dies_while_it_is_to_be_renewed_is_renewed_by_that(
         nursery.start_soon(ask)
         nursery.start_soon(decoders.renew)
     assert house.launched == 2
+
+
+@asynccontextmanager
+async def one_and_one_on_demand(manner: Manner) -> AsyncIterator[tuple[House, House, Decoders]]:
+    """A process that is always up and behaves so, and one on demand."""
+    first, second = House([manner]), House(lane=Lane(Vitals("decoder-2"), on_demand=True))
+    async with first.running(), second.running():
+        yield first, second, Decoders([first.lane, second.lane])
+
+
+async def test_a_process_on_demand_begins_when_all_others_have_orders_and_takes_the_next() -> None:
+    async with one_and_one_on_demand(ignore) as (first, second, decoders), trio.open_nursery() as nursery:
+        nursery.start_soon(decoders.write, [BATCH])
+        await wait_all_tasks_blocked()
+        assert (second.launched, second.lane.asleep) == (0, True)
+        nursery.start_soon(decoders.write, [BATCH])
+        await wait_all_tasks_blocked()
+        assert (second.launched, second.lane.asleep, len(first.orders)) == (1, False, 2)
+        assert await decoders.write([BATCH]) == Written(3, 0)
+        assert (len(first.orders), len(second.orders)) == (2, 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_process_on_demand_begins_when_the_one_that_is_always_up_is_gone() -> None:
+    async with one_and_one_on_demand(die) as (_, second, decoders):
+        with pytest.raises(SinkLost):
+            await decoders.write([BATCH])
+        with pytest.raises(Outage):
+            await decoders.write([BATCH])
+        await wait_all_tasks_blocked()
+        assert await decoders.write([BATCH]) == Written(3, 0)
+        assert second.launched == 1
+
+
+async def test_a_process_on_demand_ends_when_it_had_no_order_for_a_while_and_begins_again(
+    autojump_clock: MockClock,
+) -> None:
+    house = House(lane=Lane(Vitals("decoder-2"), on_demand=True))
+    async with house.running() as decoders:
+        house.lane.demand.set()
+        for _ in range(3):
+            await trio.sleep(0.9 * REST_S)
+            assert await decoders.write([BATCH]) == Written(3, 0)
+        await trio.sleep(2.1 * REST_S)
+        assert (house.lane.up, house.lane.asleep) == (False, True)
+        with pytest.raises(Outage):
+            await decoders.write([BATCH])
+        await trio.sleep(0.1)
+        assert await decoders.write([BATCH]) == Written(3, 0)
+        assert (house.launched, house.lane.deaths) == (2, 0)
+
+
+async def test_a_process_on_demand_with_an_order_in_hand_does_not_end(autojump_clock: MockClock) -> None:
+    gate = trio.Event()
+
+    async def hold(stream: Stream, order: Write) -> None:
+        await gate.wait()
+        await store(stream, order)
+
+    house = House([hold], lane=Lane(Vitals("decoder-2"), on_demand=True))
+    written: list[Written] = []
+
+    async def ask(decoders: Decoders) -> None:
+        written.append(await decoders.write([BATCH]))
+
+    async with house.running() as decoders, trio.open_nursery() as nursery:
+        house.lane.demand.set()
+        await trio.sleep(0.95 * REST_S)
+        nursery.start_soon(ask, decoders)
+        # It is not waited for much longer than this.
+        await trio.sleep(0.1 * REST_S)
+        assert house.lane.up
+        gate.set()
+        await trio.sleep(0.1)
+        assert written == [Written(3, 0)]
+        await trio.sleep(2 * REST_S)
+        assert house.lane.asleep
+
+
+async def test_nobody_waits_for_a_fresh_process_where_none_is_needed() -> None:
+    async with one_and_one_on_demand(store) as (first, second, decoders):
+        await decoders.renew()
+        assert (first.launched, second.launched) == (2, 0)
 
 
 def test_a_keeper_struck_at_any_await_leaves_no_order_unanswered() -> None:
