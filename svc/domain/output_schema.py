@@ -7,12 +7,14 @@ the schema.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import jsonschema_rs
 import msgspec
 
 from protocol.taxonomy import BadTaxonomy, CallSiteIntent
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 #: It is shown wherever its call site is.
 MAX_SCHEMA_BYTES: Final = 16 * 1024
@@ -20,6 +22,9 @@ MAX_SCHEMA_BYTES: Final = 16 * 1024
 
 def check_output_schemas(sites: Iterable[CallSiteIntent]) -> None:
     """Raises `BadTaxonomy` for a schema that is too large, or none (of any draft; 2020-12 unless told)."""
+    # It takes 3 MB, which a service without schemas never needs.
+    import jsonschema_rs
+
     for site in sites:
         schema = site.output_schema
         if schema is None:
@@ -36,6 +41,8 @@ def check_output_schemas(sites: Iterable[CallSiteIntent]) -> None:
 
 def compiled_schema(text: str) -> jsonschema_rs.Validator | None:
     """A stored schema, ready to check answers; None for one that cannot be used, such as by a reference."""
+    import jsonschema_rs
+
     try:
         return jsonschema_rs.validator_for(msgspec.json.decode(text), retriever=_refused)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError):

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
-import structlog
+# structlog would load rich with pygments for tracebacks that nobody here prints so: 4 MB in each process.
+_modules: dict[str, Any] = sys.modules
+_without_rich = _modules.setdefault("rich", None) is None
+import structlog  # noqa: E402
+
+if _without_rich:
+    del sys.modules["rich"]
 
 
 def set_up(level: str, form: str) -> None:

@@ -1,7 +1,7 @@
 """How the C library keeps memory that was freed.
 
-Owns `give_back_soon`, called once where memory is short, before threads and child processes begin. Never
-changes what Python itself keeps.
+Owns `give_back_soon`, called once where memory is short, before threads and child processes begin, and
+`give_back`, called by each process when it is ready. Never changes what Python itself keeps.
 """
 
 from __future__ import annotations
@@ -28,3 +28,10 @@ def give_back_soon() -> None:
     if mallopt is not None:
         for parameter, _, value in _PARAMETERS:
             mallopt(parameter, value)
+
+
+def give_back() -> None:
+    """Give freed memory back to the system now, where glibc is."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -16,7 +16,6 @@ from functools import cache
 from typing import Any, Final
 
 import attrs
-import jsonschema_rs
 
 from protocol.agents import RunKind
 from svc.domain.agents.schemas import SCHEMAS, SUMMARY_CHARS
@@ -57,6 +56,9 @@ class ShownEvidence:
 
 @cache
 def _validator(kind: RunKind) -> Any:
+    # It takes 3 MB, which a service without agents never needs.
+    import jsonschema_rs
+
     return jsonschema_rs.validator_for(dict(SCHEMAS[kind]))
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import jsonschema_rs
 
 from svc.domain.spans.values import decoded, text
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 #: Definitions beyond these bounds say nothing: as many tools, as deep, so many parts of one schema.
 MOST_TOOLS: Final = 512
@@ -125,6 +127,9 @@ def _functions(definition: Any) -> Iterator[tuple[str | None, Any]]:
 
 
 def _compiled(schema: Any) -> jsonschema_rs.Validator | None:
+    # It takes 3 MB, which a service whose traffic names no schemas never needs.
+    import jsonschema_rs
+
     if type(schema) is not dict:
         return None
     try:
@@ -219,6 +224,8 @@ def _was_removed(value: Any) -> bool:
 
 
 def _words(error: jsonschema_rs.ValidationError) -> str:
+    import jsonschema_rs
+
     kind = error.kind
     path = ".".join(str(part) for part in error.instance_path)
     where = _quoted(path) if path else "the whole"
