@@ -1,4 +1,7 @@
-"""The real service in a process of its own, started as a user starts it: for end-to-end tests and benches."""
+"""The real service in a process of its own, for end-to-end tests and benches.
+
+Benches and first starts start it as a user does, tests by `tests.forked`, which loads its code once.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from typing import Any
 
 import attrs
 import httpx2
+
+from tests.forked import Forked, loads_alike, ran
 
 START_TIMEOUT_S = 90.0
 #: How to ask over plain HTTP: without it, each request reads the bundle of certificates for 50 ms, and
@@ -151,14 +156,7 @@ class Service:
 
     def command(self, *arguments: str, timeout_s: float = 90.0) -> str:
         """Run another command of ours beside the service; its standard output."""
-        done = subprocess.run(
-            [TRACE_SVC, *arguments],
-            env=dict(self.env),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        done = ran([TRACE_SVC, *arguments], env=self.env, timeout_s=timeout_s)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -184,6 +182,7 @@ def running(
     errors_expected: bool = False,
     first: bool = False,
     upgrades: bool = False,
+    as_users_do: bool = False,
     code: Path | None = None,
     cwd: Path | None = None,
     program: Path | str = TRACE_SVC,
@@ -194,7 +193,7 @@ def running(
     A folder that is not there becomes a copy of one that was made once in this run, with the keys of its
     first start; `first` leaves it to the service. It has one decoder process unless told otherwise. `code` is
     a folder with the code of another release, `program` another installation's, and who `upgrades` finds the
-    data of another one.
+    data of another one. Started `as_users_do`, it has its own words and settings under /proc.
     """
     # What a bench measures lies on the disk, as an installation does.
     with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=None if first else in_memory()) as fresh:
@@ -211,6 +210,7 @@ def running(
             code=code,
             cwd=cwd,
             program=str(program),
+            forks=not (first or as_users_do) and code is None and cwd is None and program == TRACE_SVC,
         ) as service:
             yield service
 
@@ -269,6 +269,7 @@ def _started(
     code: Path | None = None,
     cwd: Path | None = None,
     program: str = TRACE_SVC,
+    forks: bool = False,
 ) -> Iterator[Service]:
     log = beside / "service.log"
     grpc_port = free_port()
@@ -285,10 +286,14 @@ def _started(
     if code is not None:
         env["PYTHONPATH"] = str(code)
     with log.open("w") as sink:
-        # Its children find their code where it runs.
-        process = subprocess.Popen(
-            [program, "serve"], env=env, cwd=cwd or code, stdout=subprocess.PIPE, stderr=sink, text=True
-        )
+        process: subprocess.Popen[str]
+        if forks and loads_alike(env):
+            process = Forked([program, "serve"], env=env, cwd=os.getcwd(), stderr=sink)
+        else:
+            # Its children find their code where it runs.
+            process = subprocess.Popen(
+                [program, "serve"], env=env, cwd=cwd or code, stdout=subprocess.PIPE, stderr=sink, text=True
+            )
     try:
         grpc = env["SVC_INGEST_OTLP_TRANSPORT"] != "HTTP"
         url, keys = _greeting(process, log, grpc=grpc, upgrades=upgrades)

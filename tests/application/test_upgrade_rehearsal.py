@@ -29,6 +29,7 @@ from svc.store.postgres.migrate import Migration, SchemaTooNew, migrate, migrati
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.postgres.rehearsing import rehearse
 from tests.conftest import copied
+from tests.forked import ran
 from tests.releases import RELEASES, ROOT
 from tests.service import TRACE_SVC, Service, apart, environment, running, until
 from tests.wire import request, span
@@ -240,14 +241,7 @@ async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_
     env = _led_to(earlier, tmp_path)
 
     def upgrade(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [TRACE_SVC, "upgrade", *arguments],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        return ran([TRACE_SVC, "upgrade", *arguments], env=env, timeout_s=90)
 
     # With all rows of a small database: what a busy machine takes longer is not scaled by a hundred.
     done = upgrade("--check")

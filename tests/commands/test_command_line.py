@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -12,12 +11,13 @@ import pytest
 from svc.commands import serve
 from svc.commands.command_line import grouped
 from svc.commands.table import COMMANDS, GROUPS
+from tests.forked import ran
 from tests.service import TRACE_SVC, running
 
 
 def said(*arguments: str) -> tuple[int, str, str]:
     """How a command that needs no service ends, and what it says."""
-    done = subprocess.run([TRACE_SVC, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = ran([TRACE_SVC, *arguments], timeout_s=60)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from svc.commands.serve import greeting, keep
 from svc.commands.table import COMMANDS
+from tests.forked import ran
 from tests.service import TRACE_SVC
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,8 @@ def test_help_takes_under_a_third_of_a_second(arguments: tuple[str, ...]) -> Non
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_explains_itself(command: object) -> None:
     name = command.name  # type: ignore[attr-defined]
-    done = subprocess.run([TRACE_SVC, name, "--help"], check=True, capture_output=True, text=True, timeout=30)
+    done = ran([TRACE_SVC, name, "--help"], timeout_s=30)
+    assert done.returncode == 0
     assert f"trace-svc {name}" in done.stdout
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from protocol.rest.cases import CasePage, CaseWhole, FindingList
 from svc.domain.detect.detectors.table import DETECTORS
 from tests.commands.test_commands import ROOT
 from tests.e2e.mcp import beside
+from tests.forked import ran
 from tests.front.api.test_buckets import END, counted
 from tests.front.api.test_cases import documented
 from tests.service import TRACE_SVC, Service, running
@@ -44,15 +44,7 @@ def own() -> Iterator[Service]:
 
 def refused(service: Service, *arguments: str) -> str:
     """What a command that must fail says."""
-    done = subprocess.run(
-        [TRACE_SVC, *arguments],
-        env=dict(service.env),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran([TRACE_SVC, *arguments], env=service.env, cwd=ROOT, timeout_s=60)
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert done.stdout == ""
     return done.stderr

@@ -13,6 +13,7 @@ import pytest
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import read_protobuf, walk
 from tests.commands.test_detections import refused
+from tests.forked import ran_raw
 from tests.service import TRACE_SVC, Service, until
 from tests.wire import request, span
 
@@ -49,9 +50,7 @@ def sent(service: Service) -> dict[bytes, bytes]:
 
 def exported(service: Service, *arguments: str) -> bytes:
     """What an export writes to standard output."""
-    done = subprocess.run(
-        [TRACE_SVC, "export", *arguments], env=dict(service.env), capture_output=True, timeout=90, check=False
-    )
+    done = ran_raw([TRACE_SVC, "export", *arguments], env=service.env, timeout_s=90)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -19,6 +19,7 @@ import pytest
 
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import envelope, read_protobuf, walk
+from tests.forked import ran_raw
 from tests.service import PLAIN, TRACE_SVC, Service, running, until
 from tests.wire import event, link, request, span
 
@@ -90,9 +91,7 @@ def filled(instance: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(service: Service, *words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [TRACE_SVC, *words], env=dict(service.env), input=stdin, capture_output=True, timeout=120, check=False
-    )
+    return ran_raw([TRACE_SVC, *words], env=service.env, stdin=stdin, timeout_s=120)
 
 
 def exported(service: Service, form: str, project: str) -> bytes:
@@ -280,7 +279,5 @@ def test_the_commands_of_the_page_do_what_it_says(instance: Service, filled: Pat
     assert re.search(r"^compared +equal$", done.stdout, re.MULTILINE)
     # Every other command of the page is one that there is, with its arguments.
     for line in re.findall(r"^trace-svc import .*$", page, re.MULTILINE):
-        asked = subprocess.run(
-            [TRACE_SVC, *shlex.split(line.split("#")[0])[1:], "--help"], capture_output=True, timeout=30
-        )
+        asked = ran_raw([TRACE_SVC, *shlex.split(line.split("#")[0])[1:], "--help"], timeout_s=30)
         assert asked.returncode == 0, line

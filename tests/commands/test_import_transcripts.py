@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked import ran_raw
 from tests.importers.transcribed import SESSION, START, claude_folder, codex_folder
 from tests.service import TRACE_SVC, Service, running
 
@@ -27,12 +28,8 @@ def instance() -> Iterator[Service]:
 def imported(
     service: Service, product: str, folder: Path, *words: str
 ) -> tuple[dict[str, Any], subprocess.CompletedProcess[bytes]]:
-    done = subprocess.run(
-        [TRACE_SVC, "import", product, str(folder), "--json", *words],
-        env=dict(service.env),
-        capture_output=True,
-        timeout=120,
-        check=False,
+    done = ran_raw(
+        [TRACE_SVC, "import", product, str(folder), "--json", *words], env=service.env, timeout_s=120
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done
@@ -91,12 +88,6 @@ def test_threads_of_codex_come_in_with_their_cost_and_since_leaves_out(
 def test_an_empty_folder_says_where_transcripts_are(
     instance: Service, tmp_path: Path, product: str, words: bytes
 ) -> None:
-    done = subprocess.run(
-        [TRACE_SVC, "import", product, str(tmp_path)],
-        env=dict(instance.env),
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran_raw([TRACE_SVC, "import", product, str(tmp_path)], env=instance.env, timeout_s=60)
     assert done.returncode == 1
     assert words in done.stderr

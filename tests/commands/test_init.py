@@ -17,6 +17,7 @@ import yaml
 from svc.config.checks import boot_refusals
 from svc.config.table import read_settings, setting_rows
 from tests.conftest import missing
+from tests.forked import ran
 from tests.service import TRACE_SVC, environment
 
 ROOT = Path(__file__).parent.parent.parent
@@ -50,13 +51,10 @@ def compose() -> dict[str, Any]:
 
 def init(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run the command on a data folder beside."""
-    return subprocess.run(
+    return ran(
         [TRACE_SVC, "init", str(folder), *arguments],
         env=environment(folder.parent / "data", **settings),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        timeout_s=60,
     )
 
 

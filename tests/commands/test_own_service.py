@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.service import TRACE_SVC, Service, copy_made, environment
+from tests.forked import ran
+from tests.service import TRACE_SVC, Service, copy_made, environment, running
 
 
 def beside(service: Service, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command at the address of a service, with a data folder of its own."""
-    return subprocess.run(
+    return ran(
         [TRACE_SVC, *arguments],
         env=environment(folder, SVC_HTTP_BIND=f"127.0.0.1:{service.port}"),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
+        timeout_s=90,
     )
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with running(as_users_do=True) as alone:
+        yield alone
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.test_import_transcripts import imported, of_yesterday
+from tests.forked import ran
 from tests.importers.transcribed import claude_folder
 from tests.service import TRACE_SVC, Service, running
 
@@ -30,14 +31,7 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def reconciled(service: Service, file: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TRACE_SVC, "reconcile", str(file), *words],
-        env=dict(service.env),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return ran([TRACE_SVC, "reconcile", str(file), *words], env=dict(service.env), timeout_s=120)
 
 
 def bill(file: Path, cost: str) -> Path:

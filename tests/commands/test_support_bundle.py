@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from svc.commands.support_bundle import kinds_of_errors, shown_settings
+from tests.forked import ran
 from tests.service import TRACE_SVC, Service
 from tests.wire import request, span
 
@@ -24,13 +24,10 @@ SECRETS = {
 
 def bundled(service: Service, path: Path) -> dict[str, str]:
     """Every part of the bundle of a running service."""
-    done = subprocess.run(
+    done = ran(
         [TRACE_SVC, "support-bundle", str(path)],
         env={**service.env, **SECRETS, "SVC_HTTP_BIND": f"127.0.0.1:{service.port}"},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
+        timeout_s=90,
     )
     assert done.returncode == 0, done.stderr
     assert PLANTED not in done.stdout + done.stderr
@@ -83,10 +80,7 @@ def test_what_was_said_and_what_is_secret_is_in_no_part_of_it(service: Service, 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, service: Service) -> None:
     path = tmp_path / "mine.tar.gz"
     path.write_text("mine")
-    done = subprocess.run(
-        [TRACE_SVC, "support-bundle", str(path)],
-        env=dict(service.env), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = ran([TRACE_SVC, "support-bundle", str(path)], env=service.env, timeout_s=60)
     assert done.returncode == 1
     assert "already exists" in done.stderr
     assert path.read_text() == "mine"

@@ -11,6 +11,7 @@ import pytest
 from svc.application.addresses import public_origin, sso_redirect_uri
 from svc.config.checks import boot_refusals, boot_warnings, unknown_settings
 from svc.config.table import BadSetting, absolute_paths, read_settings, setting_rows
+from tests.forked import ran
 from tests.service import TRACE_SVC, environment
 
 SPEC = Path(__file__).parents[3] / "shared" / "spec.md"
@@ -176,12 +177,9 @@ def test_every_setting_has_a_sentence() -> None:
 
 
 def test_a_bad_value_ends_the_command_with_its_sentence(tmp_path: Path) -> None:
-    import subprocess
 
     env = environment(tmp_path, SVC_INGEST_OTLP_GRPC_PORT="nope")
-    done = subprocess.run(
-        [TRACE_SVC, "serve"], env=env, capture_output=True, text=True, timeout=30, check=False
-    )
+    done = ran([TRACE_SVC, "serve"], env=env, timeout_s=30)
     assert done.returncode == 1
     assert done.stderr == "trace-svc: SVC_INGEST_OTLP_GRPC_PORT is 'nope'; expected a port, 1 to 65535\n"
 

@@ -161,6 +161,8 @@ def agents(data_dir: Path | None = None, model: StandIn | None = None, **setting
         "AGENT_PROVIDER": "first_party_api",
         "AGENT_BASE_URL": model.url,
         "ANTHROPIC_API_KEY": SECRET,
+        # What a test plants, detectors would confirm by rule in a round of theirs.
+        "SVC_DETECTORS_INTERVAL_SECONDS": "3600",
         **settings,
     }
     plain: Any = known

@@ -19,6 +19,7 @@ import httpx2
 import pytest
 
 from tests.conftest import missing
+from tests.forked import ran
 from tests.service import PLAIN, TRACE_SVC, Service, free_port, running, until
 from tests.wire import request, span
 
@@ -76,14 +77,7 @@ def send(service: Service, name: str, count: int) -> None:
 
 def refusal(service: Service, *arguments: str, status: int = 1) -> str:
     """What a command says that fails."""
-    done = subprocess.run(
-        [TRACE_SVC, *arguments],
-        env=dict(service.env),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    done = ran([TRACE_SVC, *arguments], env=dict(service.env), timeout_s=90)
     assert done.returncode == status, done.stdout
     assert SECRET not in done.stdout + done.stderr
     return done.stderr

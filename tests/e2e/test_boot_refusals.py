@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.forked import ran
 from tests.service import TRACE_SVC, environment, free_port
 
 Prepare = Callable[[Path], dict[str, str]]
@@ -86,12 +86,5 @@ def test_a_taken_port_is_named_before_the_database_starts(open_folder: Path, var
 
 def refused(data: Path, settings: dict[str, str]) -> tuple[int, str]:
     """Exit status and standard error of a start."""
-    done = subprocess.run(
-        [TRACE_SVC, "serve"],
-        env=environment(data, **settings),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran([TRACE_SVC, "serve"], env=environment(data, **settings), timeout_s=60)
     return done.returncode, done.stderr

@@ -20,6 +20,7 @@ from protocol.storage import Letter
 from tests.bench.load import fresh, make_template
 from tests.chaos.flood import SPANS, Flood, compare, stored
 from tests.debian_postgres import DEBIAN, DebianPostgres
+from tests.forked import ran
 from tests.kafka.broker import BATCHES, DEAD_LETTERS, GROUP, Broker
 from tests.service import TRACE_SVC, Service, running, until
 from tests.wire import request, span
@@ -237,14 +238,7 @@ def test_letters_in_the_broker_come_home_once_and_are_replayed(topics: Broker) -
         assert producer.flush(10) == 0
 
         def letters(*words: str) -> subprocess.CompletedProcess[str]:
-            done = subprocess.run(
-                [TRACE_SVC, "dead-letters", *words],
-                env=dict(service.env),
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            done = ran([TRACE_SVC, "dead-letters", *words], env=dict(service.env), timeout_s=60)
             assert done.returncode == 0, done.stderr
             return done
 

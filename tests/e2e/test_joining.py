@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 import httpx2
 import pytest
 
+from tests.forked import ran
 from tests.service import PLAIN, TRACE_SVC, Service, free_port, running
 
 ORG = "/api/orgs/default"
@@ -38,9 +38,7 @@ def owner(service: Service, port: int) -> Iterator[httpx2.Client]:
 
 
 def doctor(service: Service) -> str:
-    done = subprocess.run(
-        [TRACE_SVC, "doctor"], env=dict(service.env), capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([TRACE_SVC, "doctor"], env=dict(service.env), timeout_s=60)
     return done.stdout
 
 

@@ -14,6 +14,7 @@ import trio
 from svc.application.open_store import open_store
 from svc.config.table import read_settings
 from svc.store.postgres.database import Connection
+from tests.forked import ran
 from tests.service import PLAIN, TRACE_SVC, Service, running, until
 from tests.wire import request, span
 
@@ -34,14 +35,7 @@ def settled(service: Service) -> bool:
 
 
 def run_sweep(service: Service, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TRACE_SVC, "retention", "run", *options],
-        env=dict(service.env),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    return ran([TRACE_SVC, "retention", "run", *options], env=dict(service.env), timeout_s=90)
 
 
 def test_expired_spans_go_by_command_and_by_the_sweeper(open_folder: Path) -> None:

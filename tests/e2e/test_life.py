@@ -18,6 +18,7 @@ import pytest
 from svc.commands.serve import greeting
 from tests.bench.load import fresh, make_template
 from tests.debian_postgres import DebianPostgres
+from tests.forked import ran
 from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
 
 pytestmark = pytest.mark.alone
@@ -103,18 +104,14 @@ def test_demo_and_doctor_work_beside_the_running_service(service: Service) -> No
     assert "failed tool calls: " in shown
     host, _, port = service.url.removeprefix("http://").rpartition(":")
     env = {**service.env, "SVC_HTTP_BIND": f"{host}:{port}"}
-    done = subprocess.run(
-        [TRACE_SVC, "doctor"], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([TRACE_SVC, "doctor"], env=env, timeout_s=60)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^ok +ingest +UP", done.stdout, re.M)
 
 
 def test_doctor_fails_aloud_when_the_database_cannot_be_reached(tmp_path: Path) -> None:
     env = environment(tmp_path, DB_HOST="127.0.0.1", DB_PORT=str(free_port()))
-    done = subprocess.run(
-        [TRACE_SVC, "doctor"], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([TRACE_SVC, "doctor"], env=env, timeout_s=60)
     assert done.returncode == 1
     assert re.search(r"^FAIL +database ", done.stdout, re.M)
 

@@ -18,6 +18,7 @@ import pytest
 
 from svc.front.server.listening import holder
 from tests.certificates import mount, pair_for
+from tests.forked import ran
 from tests.service import TRACE_SVC, environment, free_port
 
 NOBODY = 65534
@@ -277,5 +278,8 @@ def test_nobody_is_named_for_a_port_that_nobody_holds() -> None:
 def ended(words: list[str], data: Path, **settings: str) -> tuple[int, str]:
     """Exit status of a command, and all that it said."""
     env = environment(data, **{"SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", **settings})
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    if words[0] == TRACE_SVC:
+        done = ran(words, env=env, timeout_s=60)
+    else:
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr

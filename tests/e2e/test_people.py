@@ -20,6 +20,7 @@ from protocol.tokens import is_token
 from tests import wire
 from tests.e2e.hostile import EXPORT
 from tests.e2e.test_readme import README
+from tests.forked import ran
 from tests.service import PLAIN, TRACE_SVC, Service, environment, running
 
 ORG = "/api/orgs/default"
@@ -267,13 +268,10 @@ def test_an_operator_gives_somebody_a_new_password(people: People) -> None:
 
 
 def test_an_operator_hears_that_nobody_has_an_address(people: People) -> None:
-    done = subprocess.run(
+    done = ran(
         [TRACE_SVC, "users", "reset-password", "nobody@example.org"],
         env=dict(people.service.env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        timeout_s=60,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("trace-svc: no account has the address nobody@example.org;")
@@ -337,8 +335,6 @@ def test_without_authentication_there_is_no_mcp_and_a_loud_warning() -> None:
 
 def test_without_authentication_a_public_name_refuses_to_boot(tmp_path: Path) -> None:
     env = environment(tmp_path, SVC_AUTH_DISABLED="true", SITE_DOMAIN="t.example.org", TLS_MODE="upstream")
-    done = subprocess.run(
-        [TRACE_SVC, "serve"], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([TRACE_SVC, "serve"], env=env, timeout_s=60)
     assert done.returncode == 1
     assert "SVC_AUTH_DISABLED is true while SITE_DOMAIN is set" in done.stderr

@@ -13,6 +13,7 @@ import pytest
 
 from tests.bench.load import fresh, make_template
 from tests.debian_postgres import DEBIAN, DebianPostgres
+from tests.forked import ran
 from tests.service import PLAIN, TRACE_SVC, Service, environment, running, until
 
 pytestmark = [pytest.mark.alone, pytest.mark.release]
@@ -145,8 +146,6 @@ def opened(person: httpx2.Client, path: str) -> str:
 
 def test_a_replica_without_a_served_primary_refuses_the_boot(tmp_path: Path) -> None:
     env = environment(tmp_path, SVC_READ_URL="postgresql://replica/db")
-    done = subprocess.run(
-        [TRACE_SVC, "serve"], env=env, capture_output=True, text=True, timeout=30, check=False
-    )
+    done = ran([TRACE_SVC, "serve"], env=env, timeout_s=30)
     assert done.returncode == 1
     assert "SVC_READ_URL names a replica, and the embedded database has none" in done.stderr

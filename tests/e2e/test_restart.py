@@ -143,7 +143,7 @@ def test_a_service_that_would_not_start_again_stays_as_it_is(tmp_path: Path) -> 
     prices = tmp_path / "prices.toml"
     prices.write_text(PRICES.format(rate=1))
     settings = {"SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_PRICES_FILE": str(prices)}
-    with running(errors_expected=True, **settings) as service:
+    with running(as_users_do=True, errors_expected=True, **settings) as service:
         before = service.health()["components"]["loop"]["details"]["started_at"]
         prices.write_text(PRICES.format(rate='"much"'))
         done = subprocess.run(
@@ -171,7 +171,7 @@ IN_FAVOUR: Final = "handing over to the next process"
 
 @pytest.mark.release
 def test_a_stop_that_comes_while_it_makes_way_is_a_stop() -> None:
-    with running(SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
+    with running(as_users_do=True, SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
         service.process.send_signal(signal.SIGUSR2)
         until(lambda: IN_FAVOUR in service.log.read_text(), 120)
         service.process.send_signal(signal.SIGTERM)
@@ -181,7 +181,7 @@ def test_a_stop_that_comes_while_it_makes_way_is_a_stop() -> None:
 
 @pytest.mark.release
 def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None:
-    with running(SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
+    with running(as_users_do=True, SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
 
         def made_way_twice() -> bool:
             if service.process.poll() is None:
@@ -203,7 +203,7 @@ def test_the_port_that_a_scheme_has_by_itself_is_a_port_as_any_other() -> None:
             pass
     except PermissionError:
         pytest.skip("this account may not listen on port 80")
-    with running(SVC_HTTP_BIND=f"{address}:80") as service:
+    with running(as_users_do=True, SVC_HTTP_BIND=f"{address}:80") as service:
         assert "ready again after" in service.command("restart", timeout_s=180)
 
 
@@ -238,7 +238,7 @@ def test_a_service_without_standard_streams_starts_and_begins_anew() -> None:
 
 @pytest.mark.release
 def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> None:
-    with running(errors_expected=True, SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
+    with running(as_users_do=True, errors_expected=True, SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
         with subprocess.Popen(
             [TRACE_SVC, "restart", "--timeout", "600"],
             env=dict(service.env),
@@ -258,7 +258,7 @@ def test_prices_that_change_while_it_begins_anew_do_not_end_it(tmp_path: Path) -
     prices = tmp_path / "prices.toml"
     prices.write_text(PRICES.format(rate=1))
     settings = {"SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_PRICES_FILE": str(prices)}
-    with running(**settings) as service:
+    with running(as_users_do=True, **settings) as service:
         service.process.send_signal(signal.SIGUSR2)
         until(lambda: "event=stopped" in service.log.read_text(), 120)
 

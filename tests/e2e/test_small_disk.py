@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from svc.config.table import read_settings
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection
 from svc.store.postgres.partitions import DayPartitions
+from tests.forked import ran
 from tests.service import TRACE_SVC, Service, environment, running, until
 from tests.small_disk import small_disk
 from tests.store.detection.detecting import fire, seen
@@ -140,13 +140,10 @@ def test_a_disk_that_fills_loses_its_oldest_payloads_and_refuses_only_at_the_ver
 
 
 def test_a_budget_that_the_log_alone_could_fill_is_refused_at_the_start(open_folder: Path) -> None:
-    done = subprocess.run(
+    done = ran(
         [TRACE_SVC, "serve"],
         env=environment(open_folder / "data", SVC_DISK_BUDGET_BYTES="1000000", SVC_HTTP_BIND="127.0.0.1:0"),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
+        timeout_s=90,
     )
     assert done.returncode == 1
     assert "SVC_DISK_BUDGET_BYTES is 1000000; it must be at least 268435456" in done.stderr

@@ -24,6 +24,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from protocol.certificates import Pair
 from tests.certificates import BROKEN, broken, mount, pair_for, root_pem, trusting
 from tests.e2e.test_exporters import tell_a_story
+from tests.forked import ran
 from tests.pebble import pebble
 from tests.service import PLAIN, TRACE_SVC, Service, environment, free_port, running, until
 
@@ -295,9 +296,7 @@ def test_a_start_refuses_a_pair_that_cannot_be_served_before_anything_is_made(tm
         TLS_MODE="owncert",
         SVC_CERTS_DIR=str(certs),
     )
-    done = subprocess.run(
-        [TRACE_SVC, "serve"], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([TRACE_SVC, "serve"], env=env, timeout_s=60)
     assert done.returncode == 1
     assert done.stderr == f"trace-svc: certificate and key of {certs} are not a pair\n"
     assert not (tmp_path / "data").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +13,7 @@ import pytest
 
 from svc.domain.pricing.prices import PriceBook, Priced
 from svc.ingest.prices import BadPrices, read_prices
+from tests.forked import ran
 from tests.readme import whole
 from tests.service import TRACE_SVC, environment, running, until
 from tests.wire import request, span
@@ -192,7 +192,7 @@ def test_a_start_with_a_bad_file_is_refused_before_the_database_is_touched(tmp_p
     file = tmp_path / "prices.toml"
     file.write_text('[[price]]\nmodel = "x"\ninput = "cheap"')
     env = environment(tmp_path / "data", SVC_PRICES_FILE=str(file), SVC_HTTP_BIND="127.0.0.1:0")
-    done = subprocess.run([TRACE_SVC, "serve"], env=env, capture_output=True, text=True, timeout=60)
+    done = ran([TRACE_SVC, "serve"], env=env, timeout_s=60)
     assert done.returncode == 1
     assert str(file) in done.stderr
     assert "price[0].input" in done.stderr
