@@ -25,7 +25,7 @@ from svc.domain.queries.measures import MeasureName
 from svc.store.aggregates.cubes import ceil_hour
 from svc.store.aggregates.span_columns import DURATION_BIN, TRACE_SQL
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.threads import in_thread
+from svc.store.postgres.threads import work_through
 from svc.store.reads.questions.attributes import dictionary_of
 from svc.store.reads.questions.column_segments import (
     Cover,
@@ -113,12 +113,13 @@ async def column_cells(
         cells = await _row_cells(connection, asked, cover)
         if cells is None:
             return None
-        async for segments in segments_of(connection, cover):
-            # In a thread: a month of ten million spans takes it a few hundredths of a second.
-            await in_thread(_scan, segments, asked.scan, cells)
-            if len(cells) > MOST_CELLS:
-                return None
-        return cells
+
+        def scan(segments: Sequence[SegmentColumns]) -> bool:
+            _scan(segments, asked.scan, cells)
+            return len(cells) <= MOST_CELLS
+
+        # In a thread: a month of ten million spans takes it a few hundredths of a second.
+        return cells if await work_through(segments_of(connection, cover), scan) else None
 
     cells = await database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
     if cells is None:
