@@ -69,7 +69,7 @@ async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> An
         "watching": {"enabled_classifiers": enabled, **watched},
     }
     if reads.extensions:
-        answer["first_look"] = await reads.first_look.brief(project_id, reads.now())
+        answer["first_look"] = await reads.first_look.brief(project_id, spans["count"], reads.now())
     return answer
 
 

@@ -20,7 +20,7 @@ from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.detection.judging.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads import first_look
-from svc.store.reads.first_look import TRACES, FirstLookReads
+from svc.store.reads.first_look import BRIEF_AGE, TRACES, FirstLookReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
@@ -172,13 +172,27 @@ def _newest(number: int) -> str:
     return _TRACES.replace(f"limit {TRACES}", f"limit {number}")
 
 
+async def test_agents_hear_of_what_came_since_they_asked_and_few_projects_are_remembered(
+    store: Database,
+) -> None:
+    reads = FirstLookReads(store)
+    for project in range(2, 400):
+        assert await reads.brief(project, 0, NOW) is None
+    assert len(reads._briefs) == 256
+    assert await reads.brief(PROJECT, 0, NOW) is None
+    await look(store, trace(1, ("create_return", "{}", True)))
+    brief = await reads.brief(PROJECT, 3, NOW)
+    assert brief is not None
+    assert await reads.brief(PROJECT, 3, NOW) is brief
+
+
 async def test_agents_are_given_it_until_there_is_a_baseline(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = FirstLookReads(store)
-    assert await reads.brief(PROJECT, NOW) is None
+    assert await reads.brief(PROJECT, 0, NOW) is None
     await look(store, *(trace(n, ("create_return", "{}", True)) for n in range(6)))
-    brief = await reads.brief(PROJECT, NOW)
+    brief = await reads.brief(PROJECT, 18, NOW)
     assert brief is not None
     assert brief["headline"].startswith("First look: 1 thing is broken")
     [broken] = [fact for fact in brief["facts"] if fact["kind"] == "tool_broken"]
@@ -191,7 +205,9 @@ async def test_agents_are_given_it_until_there_is_a_baseline(
         await write_state(connection, PROJECT, "tool_error", bucket, state, since=0, checkpoints=())
 
     await store.run(keep)
-    assert await reads.brief(PROJECT, NOW) is None
+    # Nothing came since, so the same is said for a moment.
+    assert await reads.brief(PROJECT, 18, NOW + 0.9 * BRIEF_AGE) == brief
+    assert await reads.brief(PROJECT, 18, NOW + BRIEF_AGE) is None
     # The detector speaks of this tool now: nobody is told that nothing is broken.
     seen = await reads.of(PROJECT, NOW)
     assert "tool_broken" not in kinds(seen)
