@@ -301,7 +301,8 @@ class Settings:
         "SVC_INGEST_DECODERS",
         integer(0, 32),
         default_decoders(),
-        "Processes that decode and store spans. With 0, the main process does it.",
+        "Processes that decode and store spans: one is always there, others while there is work for them. "
+        "With 0, the main process does it.",
         shown="one per core, at most 4; 0 on a single core",
     )
     compiled_modules: bool = setting(

@@ -183,7 +183,7 @@ class FirstLookReads:
     """Reads one project at a time."""
 
     database: Database
-    #: What was said of each project, the oldest first.
+    #: What was said of each project.
     _briefs: dict[int, _Brief] = attrs.field(factory=dict, init=False)
 
     async def of(self, project_id: int, now: datetime, timeout_s: float = TIMEOUT_S) -> FirstLook:
@@ -197,16 +197,13 @@ class FirstLookReads:
         return _look(rows, await self._baselines(project_id), now)
 
     async def brief(self, project_id: int, spans: int, now: datetime) -> dict[str, Any] | None:
-        """The same for agents, of a project with so many spans; None without traces, once a subject has a
-        baseline, and when it takes long.
-        """
+        """The same for agents, of so many spans; None without, with a baseline, and when it takes long."""
         brief = self._briefs.get(project_id)
         if brief is None or brief.spans != spans or now - brief.now >= BRIEF_AGE:
             brief = _Brief(spans, now, await self._told(project_id, now))
-            self._briefs.pop(project_id, None)
-            self._briefs[project_id] = brief
-            if len(self._briefs) > _BRIEFS:
+            if len(self._briefs) >= _BRIEFS:
                 del self._briefs[next(iter(self._briefs))]
+            self._briefs[project_id] = brief
         return brief.answer
 
     async def _told(self, project_id: int, now: datetime) -> dict[str, Any] | None:
