@@ -106,4 +106,5 @@ def compare(flood: Flood, found: Counter[bytes]) -> None:
     doubled = [span for span, count in found.items() if count > 1]
     invented = found.keys() - flood.acknowledged - flood.maybe
     assert (len(missing), len(doubled), len(invented)) == (0, 0, 0)
-    print(f"{len(flood.acknowledged):,} spans acknowledged, all stored once; {len(flood.maybe):,} unheard of")
+    sent, silent = len(flood.acknowledged), len(flood.maybe)
+    print(f"{sent:,} spans acknowledged, all stored once; {silent:,} never answered")
