@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.refusals import BILL_TOO_WIDE
-from svc.front.api import bills as routes
+from svc.front.api.settings import bills as routes
 from svc.store.postgres.database import Database
 from svc.store.reads.usage import bills
 from svc.web.settings import reconcile

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.front.api import (
-    agents,
-    alert_channels,
-    alert_rules,
-    auth,
+from svc.front.api.accounts import auth, invitations, keys, members, orgs, projects, sso
+from svc.front.api.alerts import alert_channels, alert_rules
+from svc.front.api.cases import agents, buckets, cases, classifier_reads, classifiers, findings, marks
+from svc.front.api.routes import Route
+from svc.front.api.settings import (
     bills,
-    buckets,
-    cases,
-    classifier_reads,
-    classifiers,
     dead_letters,
     erasures,
-    feedback,
-    findings,
     ingest,
     integrations,
-    invitations,
-    kept_charts,
-    keys,
-    marks,
     masking,
-    members,
-    orgs,
     prices,
     project_settings,
-    projects,
     retention_rules,
-    set_export,
-    sets,
-    spans,
-    sso,
 )
-from svc.front.api.routes import Route
+from svc.front.api.traces import feedback, kept_charts, set_export, sets, spans
 
 ROUTES: Final[tuple[Route, ...]] = (
     *auth.ROUTES,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.refusals import ANSWER_TOO_LARGE
-from svc.front.api.spans import PAYLOAD_PATH
+from svc.front.api.traces.spans import PAYLOAD_PATH
 from svc.front.mcp.given import ToolError
 from svc.store.reads.payloads import answer_bytes
 

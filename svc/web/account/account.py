@@ -10,7 +10,7 @@ import msgspec
 from protocol.refusals import BAD_REQUEST, NO_SUCH_SESSION, Refusal, Refused
 from protocol.rest.accounts import PASSWORD_MAX, PASSWORD_MIN, PasswordChange
 from protocol.sealed import Unlogged
-from svc.front.api import auth
+from svc.front.api.accounts import auth
 from svc.front.auth.callers import Person
 from svc.web.shell.forms import NoFields
 from svc.web.shell.page import Go, Html, PageRoute, Visit

@@ -12,7 +12,7 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.settings import IntegrationChange, Reached
 from protocol.sealed import Unlogged
-from svc.front.api import integrations as api
+from svc.front.api.settings import integrations as api
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 

@@ -15,7 +15,7 @@ import msgspec
 from protocol.refusals import BAD_EMAIL, INVITATION_LINK, Refusal, Refused
 from protocol.rest.accounts import InvitationAccepted, LinkWanted
 from protocol.sealed import Unlogged
-from svc.front.api import auth, invitations
+from svc.front.api.accounts import auth, invitations
 from svc.front.auth.callers import Person
 from svc.web.shell.page import Go, Html, PageRoute, Visit
 

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl
 import attrs
 
 from protocol.refusals import API_UNAUTHORIZED
-from svc.front.api import auth
-from svc.front.api.sso import path_here
+from svc.front.api.accounts import auth
+from svc.front.api.accounts.sso import path_here
 from svc.front.auth.calls import Call
 from svc.web.shell.forms import sent_from
 from svc.web.shell.page import Html

@@ -12,7 +12,7 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.keys import KeyNew, PageQuery
 from protocol.tokens import FEEDBACK_PURPOSE, MCP_PURPOSE
-from svc.front.api import keys
+from svc.front.api.accounts import keys
 from svc.web.account import key_forms
 from svc.web.account.key_forms import KeyId
 from svc.web.shell.forms import asked

@@ -17,7 +17,7 @@ from protocol.rest.keys import TokenNew
 from protocol.storage import Eviction
 from protocol.tokens import MCP_PURPOSE
 from svc.domain.accounts.oauth import redirect_host
-from svc.front.api import keys
+from svc.front.api.accounts import keys
 from svc.store.accounts.oauth import OAuthStore
 from svc.web.account import key_forms
 from svc.web.account.key_forms import KeyId

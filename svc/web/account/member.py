@@ -14,7 +14,7 @@ import msgspec
 from protocol.refusals import NO_SUCH_MEMBER, Refusal
 from protocol.rest.orgs import MemberChange, MemberShown, ProjectShown
 from svc.domain.accounts.access import ORG_ROLES, PROJECT_ROLES
-from svc.front.api import members, projects
+from svc.front.api.accounts import members, projects
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 

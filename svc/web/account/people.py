@@ -14,7 +14,7 @@ from protocol.refusals import Refusal
 from protocol.rest.accounts import SignupPolicy
 from protocol.rest.orgs import InvitationNew, MemberChange, OrgChange, RemovalQuery
 from svc.domain.accounts.access import PROJECT_ROLES, ROLES
-from svc.front.api import members, orgs, projects
+from svc.front.api.accounts import members, orgs, projects
 from svc.web.account.member import PROJECTS_SHOWN, chosen_roles
 from svc.web.account.sign_in import POLICY
 from svc.web.shell.forms import asked

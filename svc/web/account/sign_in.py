@@ -24,9 +24,9 @@ from protocol.refusals import (
 )
 from protocol.rest.accounts import PASSWORD_MAX, PASSWORD_MIN, Mode, SignIn, SignUp
 from protocol.sealed import Unlogged
-from svc.front.api import auth
+from svc.front.api.accounts import auth
+from svc.front.api.accounts.sso import path_here
 from svc.front.api.routes import ApiReply
-from svc.front.api.sso import path_here
 from svc.front.auth.calls import Call
 from svc.store.accounts.projects import ProjectStore
 from svc.store.reads.onboarding import OnboardingReads

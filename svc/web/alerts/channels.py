@@ -13,7 +13,7 @@ import msgspec
 from protocol.alerts import CHANNEL_KINDS
 from protocol.refusals import NO_SUCH_CHANNEL, Refusal
 from protocol.rest.alerts import ChannelChange, ChannelMade
-from svc.front.api import alert_channels, alert_rules
+from svc.front.api.alerts import alert_channels, alert_rules
 from svc.web.alerts.alert_view import ActShown, AlertTarget, ChannelForm, RuleForm, channel_fields
 from svc.web.alerts.alerts_text import FIRST_KIND
 from svc.web.alerts.notifications import NOTIFICATIONS, back, done, shown

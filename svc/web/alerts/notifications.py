@@ -12,7 +12,7 @@ from typing import Any, Final
 from protocol.refusals import Refusal
 from protocol.rest.alerts import DeliveriesQuery, RuleBacktest, RuleShown
 from svc.domain.alerts.params import MetricParams, read_params
-from svc.front.api import alert_channels, alert_rules
+from svc.front.api.alerts import alert_channels, alert_rules
 from svc.store.reads.alerts.alert_figures import looks_into_payloads
 from svc.web.alerts.alert_view import ActShown, AlertTarget, ChannelForm, channel_fields
 from svc.web.alerts.alerts_text import CHANNEL_KINDS, DELIVERY_STATES, FIRST_KIND, MUTES

@@ -15,7 +15,7 @@ from protocol.rest.alerts import ChannelShown, MuteChange, RuleBacktest, RuleCha
 from protocol.rest.query import timestamp
 from svc.domain.alerts.params import BadParams
 from svc.domain.detect.detectors.table import DETECTORS
-from svc.front.api import alert_channels, alert_rules
+from svc.front.api.alerts import alert_channels, alert_rules
 from svc.web.alerts.alert_view import ActShown, AlertTarget, MuteForm, RuleForm
 from svc.web.alerts.alerts_text import CHANNEL_KINDS, GROUPS, NAME, RULE_FIELDS, at_field
 from svc.web.alerts.notifications import NAMED, NOTIFICATIONS, back, done

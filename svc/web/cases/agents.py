@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from protocol.refusals import NO_SUCH_CASE, NO_SUCH_FINDING, Refusal, Refused
-from svc.front.api import agents as api
+from svc.front.api.cases import agents as api
 from svc.store.agents.reads import RunReads
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.findings import FindingStore

@@ -17,8 +17,8 @@ from protocol.refusals import BAD_REQUEST, CASE_REFUSALS, NO_SUCH_CASE, Refusal
 from protocol.rest.agents import RcaQuery
 from protocol.rest.cases import CaseReason, MuteCase
 from protocol.rest.query import timestamp
-from svc.front.api import cases as api
-from svc.front.api.findings import told_by
+from svc.front.api.cases import cases as api
+from svc.front.api.cases.findings import told_by
 from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.cases import CaseStore
 from svc.web.cases import cases, triage

@@ -15,7 +15,7 @@ import msgspec
 from protocol.detection import EvidenceRole
 from protocol.refusals import BAD_REQUEST, NO_SUCH_FINDING, Refusal
 from protocol.rest.cases import FindingResolution
-from svc.front.api import findings as api
+from svc.front.api.cases import findings as api
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.detection.cases.inbox import InboxReads

@@ -12,8 +12,8 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.classifiers import CallSitesChange
 from protocol.rest.marks import MarkChange
-from svc.front.api import classifiers as api
-from svc.front.api.marks import put_mark
+from svc.front.api.cases import classifiers as api
+from svc.front.api.cases.marks import put_mark
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 

@@ -20,9 +20,9 @@ from protocol.rest.classifiers import (
     EnabledChange,
     TuningChange,
 )
-from svc.front.api import buckets as bucket_api
-from svc.front.api import classifiers as api
-from svc.front.api.marks import get_marks
+from svc.front.api.cases import buckets as bucket_api
+from svc.front.api.cases import classifiers as api
+from svc.front.api.cases.marks import get_marks
 from svc.store.detection.judging.bucket_reports import BucketReports
 from svc.web.detectors.detector_text import STATES, TUNABLES, WATCHES, name_of, traces_of, why
 from svc.web.shell import words

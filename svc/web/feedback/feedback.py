@@ -18,7 +18,7 @@ from protocol.rest.feedback import FeedbackNew
 from protocol.rest.query import timestamp
 from svc.domain.feedback.entries import MOST_NAMES, NOTE, THUMB
 from svc.domain.quantities import score
-from svc.front.api import feedback
+from svc.front.api.traces import feedback
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.sums import FeedbackSums, NameSums
 from svc.web.feedback.feedback_view import ShownEntry, back

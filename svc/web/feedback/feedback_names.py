@@ -11,7 +11,7 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.feedback import BadCategoriesBody, BetterBody
-from svc.front.api import feedback
+from svc.front.api.traces import feedback
 from svc.web.feedback.feedback_view import back
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, PageRoute, Visit

@@ -8,7 +8,7 @@ import attrs
 
 from protocol.refusals import BAD_REQUEST, Refusal
 from svc.domain.feedback.set_formats import FORMATS
-from svc.front.api.set_export import EXPORT_TIMEOUT_S, export_of
+from svc.front.api.traces.set_export import EXPORT_TIMEOUT_S, export_of
 from svc.web.shell.page import PROJECT, Download, PageRoute, Visit
 
 

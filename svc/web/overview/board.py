@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refusal
-from svc.front.api.kept_charts import keep_question, plain_title, title_refusal
+from svc.front.api.traces.kept_charts import keep_question, plain_title, title_refusal
 from svc.store.accounts.kept_charts import KeptChartStore
 from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.questions.questions import ask

@@ -13,8 +13,8 @@ import msgspec
 from protocol.agents import DEFAULT_LIMITS, RUN_KINDS, RunKind
 from protocol.refusals import Refusal
 from protocol.rest.agents import AgentSettingsShown, RunsQuery
-from svc.front.api import agents as api
-from svc.front.api import integrations
+from svc.front.api.cases import agents as api
+from svc.front.api.settings import integrations
 from svc.web.cases.agent_view import PARKED
 from svc.web.settings import settings_text
 from svc.web.shell import words

@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.dead_letters import LettersChosen, LettersQuery
-from svc.front.api import dead_letters as api
+from svc.front.api.settings import dead_letters as api
 from svc.web.shell import words
 from svc.web.shell.forms import NoFields, asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Sent, Visit

@@ -12,7 +12,7 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.erasures import ErasureRequest
-from svc.front.api.erasures import get_erasures, post_erasure
+from svc.front.api.settings.erasures import get_erasures, post_erasure
 from svc.store.retention.erasing import Erasing
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit

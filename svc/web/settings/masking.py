@@ -10,7 +10,7 @@ import msgspec
 from protocol.refusals import Refusal
 from protocol.rest.masking import MaskingChange
 from svc.domain.intake.masking import CLASSES
-from svc.front.api.masking import get_masking, put_masking
+from svc.front.api.settings.masking import get_masking, put_masking
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit
 

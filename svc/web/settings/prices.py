@@ -21,7 +21,7 @@ from protocol.rest.prices import PricesChange
 from protocol.storage import Slow
 from svc.domain.pricing.prices import PriceBook
 from svc.domain.pricing.project_prices import ModelPrice, price_key, ranked_prices
-from svc.front.api.prices import get_prices, put_prices
+from svc.front.api.settings.prices import get_prices, put_prices
 from svc.store.reads.usage.models import ModelReads, ModelUse
 from svc.store.spans.project_prices import ProjectPriceStore
 from svc.store.spans.reprice_preview import preview

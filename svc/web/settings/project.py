@@ -10,7 +10,8 @@ from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.orgs import ProjectChange, ProjectNew
 from protocol.rest.settings import RetentionChange, RetentionTerms
 from svc.domain.retention.terms import Override, Terms
-from svc.front.api import project_settings, projects
+from svc.front.api.accounts import projects
+from svc.front.api.settings import project_settings
 from svc.store.accounts.keys import PostgresKeyStore
 from svc.store.spans.exporters import ExporterStore
 from svc.web.connect.connect import KEY_NAME

@@ -14,7 +14,7 @@ import msgspec
 from protocol.refusals import BAD_REQUEST, Refusal
 from protocol.rest.bills import BilledDay, BillReconciled, BillSent
 from svc.domain.quantities import typed
-from svc.front.api.bills import post_reconcile
+from svc.front.api.settings.bills import post_reconcile
 from svc.web.shell import words
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit

@@ -11,8 +11,8 @@ import msgspec
 
 from protocol.refusals import Refusal
 from protocol.rest.settings import RetentionRules
-from svc.front.api.project_settings import get_retention
-from svc.front.api.retention_rules import get_rules, put_rules
+from svc.front.api.settings.project_settings import get_retention
+from svc.front.api.settings.retention_rules import get_rules, put_rules
 from svc.store.reads.questions.attributes import AttributeReads
 from svc.web.shell.forms import asked
 from svc.web.shell.page import PROJECT, Go, Html, PageRoute, Visit

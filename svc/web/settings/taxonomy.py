@@ -17,7 +17,7 @@ import trio
 from protocol.refusals import BAD_REQUEST, TAXONOMY_CHANGED, Refusal
 from protocol.taxonomy import BadTaxonomy, Taxonomy
 from svc.domain.taxonomy_file import KINDS, changes_of, taxonomy_of
-from svc.front.api.project_settings import BAD_TAXONOMY, keep_taxonomy
+from svc.front.api.settings.project_settings import BAD_TAXONOMY, keep_taxonomy
 from svc.store.detection.taxonomy import TaxonomyStore
 from svc.web.shell import words
 from svc.web.shell.forms import asked

@@ -13,7 +13,7 @@ import msgspec
 from protocol.refusals import BAD_REQUEST, NO_SUCH_CASE, Refusal
 from protocol.rest.sets import SetEntriesBody
 from protocol.text import clean
-from svc.front.api import sets as api
+from svc.front.api.traces import sets as api
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.feedback.sets import NAME_CHARS

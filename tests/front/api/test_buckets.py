@@ -14,7 +14,7 @@ from svc.domain.detect.engine.rate_engine import RateSettings
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, slot_at
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.detect.findings.judging import judge_rate
-from svc.front.api import buckets
+from svc.front.api.cases import buckets
 from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.counting.tallies import TallyStore
 from svc.store.detection.judging.bucket_states import write_state

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from svc.front.api import spans
-from svc.front.api.spans import MOST_AT_ONCE, PIECE_BYTES
+from svc.front.api.traces import spans
+from svc.front.api.traces.spans import MOST_AT_ONCE, PIECE_BYTES
 from svc.store.postgres.database import Database
 from tests.front.people import PROJECT, Replica, replica
 from tests.store.spans.test_writing import one, rows, store_of

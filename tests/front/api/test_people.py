@@ -11,7 +11,7 @@ import trio
 from actors.keys import Grant, WasRevoked
 from protocol.storage import Eviction
 from protocol.tokens import is_token
-from svc.front.api import keys, members, orgs, projects
+from svc.front.api.accounts import keys, members, orgs, projects
 from svc.store.postgres.database import Database
 from tests.front.api.test_accounts import REFUSED, UNAUTHORIZED, fetch
 from tests.front.people import ORG, PROJECT, Replica, replica

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.rest.sets import SetFormatName
 from svc.domain.feedback.set_formats import FORMATS
-from svc.front.api.set_export import BATCH, SetExport
+from svc.front.api.traces.set_export import BATCH, SetExport
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from tests.front.people import PROJECT, Browser, Replica, replica
@@ -119,7 +119,7 @@ async def test_an_export_is_read_in_batches_while_it_is_sent(
     await filled(
         owner, {"trace_id": HEALTHY}, {"trace_id": FAILING}, {"trace_id": HEALTHY, "span_id": f"{6:016x}"}
     )
-    monkeypatch.setattr("svc.front.api.set_export.BATCH", 2)
+    monkeypatch.setattr("svc.front.api.traces.set_export.BATCH", 2)
     export = (await owner.get(f"{SETS}/good%20ones/export")).data
     assert len(msgspec.json.encode(export["items"])) > 100
     assert [line["id"] for line in export["items"]] == [HEALTHY, FAILING, f"{HEALTHY}-{6:016x}"]
@@ -139,7 +139,7 @@ async def test_a_large_set_is_held_a_batch_at_a_time(monkeypatch: pytest.MonkeyP
         most_ahead = max(most_ahead, read - seen)
         return [{"id": entry.key, "input": "x" * 100_000} for entry in batch]
 
-    monkeypatch.setattr("svc.front.api.set_export._lines", lines)
+    monkeypatch.setattr("svc.front.api.traces.set_export._lines", lines)
     trace_set: Any = SimpleNamespace(name="large")
     export = SetExport(None, trace_set, entries, FORMATS["lines"])  # type: ignore[arg-type]
     async for piece in export.file():

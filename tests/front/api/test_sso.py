@@ -20,8 +20,8 @@ from joserfc.jwk import OctKey, RSAKey
 from protocol.sign_on import Attempt, SsoFailed
 from svc.config.checks import boot_refusals
 from svc.config.table import read_settings
-from svc.front.api import sso
-from svc.front.api.sso import path_here
+from svc.front.api.accounts import sso
+from svc.front.api.accounts.sso import path_here
 from svc.front.auth.callers import NOBODY
 from svc.front.auth.calls import Call
 from svc.front.auth.client import Client

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from protocol.rest.accounts import email_key
 from protocol.rest.orgs import is_slug, slug_of
-from svc.front.api.sso import path_here
+from svc.front.api.accounts.sso import path_here
 from svc.front.auth.client import Surroundings
 from svc.front.auth.cookies import Seal, clear_session, session_secret, set_attempt, set_session
 from svc.front.auth.limits import NAMES_BOUND, Limit

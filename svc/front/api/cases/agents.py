@@ -39,7 +39,7 @@ from protocol.rest.agents import (
     RunWhole,
 )
 from svc.domain.agents.repositories import is_hosted_by, repository_fault
-from svc.front.api.findings import told_by
+from svc.front.api.cases.findings import told_by
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.integrations import IntegrationStore

@@ -33,7 +33,7 @@ from protocol.rest.cases import (
 )
 from protocol.rest.query import timestamp_or_none
 from protocol.text import clean
-from svc.front.api.classifier_reads import named
+from svc.front.api.cases.classifier_reads import named
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.detection.cases.case_findings import CaseFindings

@@ -19,7 +19,7 @@ from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.rest.sets import SetExported, SetExportQuery
 from svc.domain.feedback.set_formats import FORMATS, SetFormat
 from svc.front.api.routes import ApiStream, Route
-from svc.front.api.sets import ONE_SET, set_of
+from svc.front.api.traces.sets import ONE_SET, set_of
 from svc.front.auth.calls import Call
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.sets import SetEntry, SetStore, TraceSet

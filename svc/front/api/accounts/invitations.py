@@ -20,8 +20,8 @@ from protocol.refusals import (
     Refusal,
 )
 from protocol.rest.accounts import InvitationAccepted, LinkAsked, LinkWanted, Me, email_key
-from svc.front.api import auth
-from svc.front.api.auth import limited_place, refuse_passwords, told_to_wait
+from svc.front.api.accounts import auth
+from svc.front.api.accounts.auth import limited_place, refuse_passwords, told_to_wait
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call
 from svc.store.accounts.invitations import InvitationStore

@@ -25,7 +25,7 @@ from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.detect.engine.axis import UNIT_MS
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, day_start, slot_at
 from svc.domain.spans.values import identifier
-from svc.front.api.classifiers import CLASSIFIER, CLASSIFIERS, running
+from svc.front.api.cases.classifiers import CLASSIFIER, CLASSIFIERS, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call
 from svc.store.detection.cases.firing_reads import FiringFilter, FiringReads

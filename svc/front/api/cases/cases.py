@@ -36,9 +36,9 @@ from protocol.rest.cases import (
 )
 from protocol.rest.query import instant
 from protocol.text import clean
-from svc.front.api.agents import pressed
-from svc.front.api.classifier_reads import named
-from svc.front.api.findings import told_by
+from svc.front.api.cases.agents import pressed
+from svc.front.api.cases.classifier_reads import named
+from svc.front.api.cases.findings import told_by
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.detection.cases.case_states import CaseStates

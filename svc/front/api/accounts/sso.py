@@ -30,7 +30,7 @@ from protocol.refusals import (
 from protocol.rest.accounts import SSO_CALLBACK, email_key, email_written
 from protocol.sign_on import Attempt, SsoFailed
 from protocol.storage import Outage
-from svc.front.api.auth import limited_place, signed_in
+from svc.front.api.accounts.auth import limited_place, signed_in
 from svc.front.api.routes import ApiReply, Route
 from svc.front.auth.calls import Call
 from svc.front.auth.cookies import attempts, clear_attempt, set_attempt

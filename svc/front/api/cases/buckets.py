@@ -31,7 +31,7 @@ from protocol.rest.query import timestamp
 from svc.domain.detect.findings.bucket import Watched
 from svc.domain.detect.findings.changes import Change
 from svc.domain.detect.findings.finding_text import instant
-from svc.front.api.classifiers import CLASSIFIER, check_tunables, running
+from svc.front.api.cases.classifiers import CLASSIFIER, check_tunables, running
 from svc.front.api.routes import Route
 from svc.front.auth.calls import Call
 from svc.store.detection.judging.backtest import ALARMS, BacktestStore

@@ -1,0 +1,1 @@
+"""What a project tells, when, and where to."""

@@ -1,0 +1,1 @@
+"""How a project is set up, what it costs and what is removed from it."""

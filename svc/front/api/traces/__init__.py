@@ -1,0 +1,1 @@
+"""What is said of traces and kept of them: payloads, feedback, sets, charts."""
