@@ -30,6 +30,9 @@ PATH = "/traces"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
 #: Pages that a walk opens, and how many where a release is proved.
 MOST_PAGES, MOST_AT_LENGTH = 400, 600
+#: What pages say that gave up on a figure, and how often one is opened anew then.
+SLOW = re.compile("took longer than|Too many traces to compare in time")
+RETRIES = 3
 #: Pages that are reached by links alone; what modules fetch for them by themselves is in no link.
 LINKED = ("/cases/{ref}", "/findings/{id}", "/detectors/{name}", "/traces/{traceId}", "/vitals/{what}")
 #: Attributes that hold what somebody typed or sent, or a path as the service itself reads it back.
@@ -114,13 +117,17 @@ def walked(client: httpx2.Client, *start: str) -> tuple[set[str], set[str], list
     """The paths that were opened, the modules they load, and what was wrong with any."""
     each_kind, most_pages = (2, MOST_AT_LENGTH) if at_length() else (1, MOST_PAGES)
     waiting, seen, modules, wrong = list(start), dict[str, int](), set[str](), []
-    paths, parts = set[str](), set(start)
+    paths, parts, listed = set[str](), set(start), set(start)
     while waiting and sum(seen.values()) < most_pages:
         address = waiting.pop(0)
+        if address not in start and seen.get(kind(address), 0) >= each_kind:
+            continue
         seen[kind(address)] = seen.get(kind(address), 0) + 1
         answer = client.get(address)
-        if answer.status_code == 503:
+        for _ in range(RETRIES):
             # On a busy machine a question may take longer than a page waits.
+            if answer.status_code != 503 and not SLOW.search(answer.text):
+                break
             answer = client.get(address)
         paths.add(urlsplit(address).path)
         # Some pages want parameters, and modules ask for a part with more parameters, or with another method.
@@ -136,7 +143,8 @@ def walked(client: httpx2.Client, *start: str) -> tuple[set[str], set[str], list
         for link in page.links + page.parts:
             target = urljoin(address, link).split("#")[0]
             same_host = urlsplit(target).netloc == urlsplit(address).netloc
-            if same_host and seen.get(kind(target), 0) < each_kind and target not in waiting:
+            if same_host and target not in listed:
+                listed.add(target)
                 waiting.append(target)
     return paths, modules, wrong
 

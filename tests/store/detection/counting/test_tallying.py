@@ -77,7 +77,7 @@ def story(number: int, *, failing: bool = False, at: datetime = NOW) -> list[Any
 
 
 async def write(store: Database, *spans: Any, came: datetime = NOW) -> None:
-    await store_of(store).write(rows(*spans, came=came))
+    await store_of(store, lambda: came).write(rows(*spans, came=came))
 
 
 async def settle(store: Database, at: datetime = NOW + timedelta(minutes=5)) -> None:
