@@ -63,12 +63,13 @@ TOUR_PX: Final = (1280, 800)
 TOUR_SHOWN_PX: Final = (960, 600)
 STEP_MS: Final = 2_500
 
-# What a page is made of, whatever its traffic: lines that hold a figure or a name of the demo's are its data.
+# What a page is made of, whatever its traffic: lines that hold a figure or a name of the demo's are its data,
+# and so is a group of what has no name.
 _READ_WORDS: Final = """() => [...new Set(
     [...document.querySelectorAll("h1, h2, h3, th, button, summary, label, nav a")]
         .filter(one => one.checkVisibility() && !one.closest("code, pre, svg"))
         .map(one => one.innerText.trim())
-        .filter(text => text && text.length <= 60 && !/[0-9]|\\n/.test(text)))].sort()"""
+        .filter(text => text && text.length <= 60 && !/[0-9]|\\n|^not known$/.test(text)))].sort()"""
 
 
 @contextmanager
