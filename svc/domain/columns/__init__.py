@@ -1,4 +1,4 @@
 """Spans by column: the values of one field side by side, so that a question reads what it asks for.
 
-`encoding` packs segments, `scanning` adds them up. Pure.
+`encoding` packs segments, `scanning` adds each up, `segment_sums` holds what all of a question come to. Pure.
 """

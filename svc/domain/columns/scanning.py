@@ -8,7 +8,7 @@ million spans takes it a few hundredths of a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -18,9 +18,7 @@ from svc.domain.columns.encoding import (
     ARRIVED,
     BEGAN,
     COST,
-    COST_DIGITS,
     COST_REST,
-    COST_REST_DIGITS,
     COUNTED,
     DURATION,
     PRICED,
@@ -33,10 +31,10 @@ from svc.domain.columns.encoding import (
     unpack_texts,
 )
 from svc.domain.columns.scan import DISTINCT, DURATIONS, Scan, SegmentColumns
-from svc.domain.columns.totals import MIX_1, MIX_2, Cell, DistinctIds, Key, text_hash
+from svc.domain.columns.segment_sums import ERRORS, ROWS, SPANS, UPPER, SegmentSums, sorted_once
+from svc.domain.columns.totals import MIX_1, MIX_2, text_hash
 
 _TRACE_DIGITS: Final = 16
-_REST: Final = 10 ** (COST_REST_DIGITS - COST_DIGITS)
 _LOW_BITS: Final = 0xFFFF_FFFF
 #: Floats add up whole numbers exactly as long as no sum is larger.
 _EXACT: Final = 2**53
@@ -48,59 +46,25 @@ _Digits = np.ndarray[Any, np.dtype[np.uint8]]
 _Chosen = _Rows | None
 
 
-def scan(segments: Sequence[SegmentColumns], question: Scan, cells: dict[Key, Cell]) -> None:
-    """Add what these segments come to to the cells of their buckets and groups."""
-    gathered = _Gathered()
+def scan(segments: Sequence[SegmentColumns], segment_sums: SegmentSums) -> int:
+    """Add what these segments come to. Returns how many buckets and groups have a span so far, about."""
     for segment in segments:
-        _scan_one(segment, question, cells, gathered)
-    gathered.add_to(cells)
+        _scan_one(segment, segment_sums.question, segment_sums)
+    return segment_sums.count()
 
 
-def _scan_one(segment: SegmentColumns, question: Scan, cells: dict[Key, Cell], gathered: _Gathered) -> None:
+def _scan_one(segment: SegmentColumns, question: Scan, segment_sums: SegmentSums) -> None:
     columns = _Columns(segment)
     if not _chosen(columns, question):
         return
-    keys, spots = _keys(columns, question)
-    # For each row a number of its bucket and value, and what that number stands for.
-    adder = _Adder(columns, question, spots, len(keys))
-    for spot, parts in adder.cells():
-        for key in keys[spot]:
-            cells.setdefault(key, Cell()).add(parts)
+    buckets, groups, spots = _split(columns, question)
+    places = segment_sums.places(buckets, groups)
+    adder = _Adder(columns, question, spots, places.size)
+    segment_sums.add_sums(places, adder.sums())
     if question.measure in DISTINCT:
-        for spot, hashes in adder.hashes(DISTINCT[question.measure]).items():
-            for key in keys[spot]:
-                gathered.hashes.setdefault(key, []).append(hashes)
+        segment_sums.add_hashes(places, adder.hashes(DISTINCT[question.measure]))
     elif question.measure in DURATIONS:
-        for spot, counts in adder.durations().items():
-            for key in keys[spot]:
-                gathered.add_durations(key, counts)
-
-
-@attrs.define
-class _Gathered:
-    """What cells keep one by one, of several segments side by side: a tenth of the time of cell by cell."""
-
-    durations: dict[Key, _Rows] = attrs.field(factory=dict)
-    hashes: dict[Key, list[np.ndarray[Any, np.dtype[np.uint64]]]] = attrs.field(factory=dict)
-
-    def add_durations(self, key: Key, counts: _Rows) -> None:
-        """Add counts by bin to those of a cell."""
-        before = self.durations.get(key)
-        if before is None:
-            self.durations[key] = counts.copy()
-        elif len(before) >= len(counts):
-            before[: len(counts)] += counts
-        else:
-            longer = counts.copy()
-            longer[: len(before)] += before
-            self.durations[key] = longer
-
-    def add_to(self, cells: dict[Key, Cell]) -> None:
-        """Give each cell its own."""
-        for key, counts in self.durations.items():
-            cells[key].add(Cell(durations=dict(_held(counts))))
-        for key, parts in self.hashes.items():
-            cells[key].add(Cell(distinct=DistinctIds.of_sorted(_sorted_once(np.concatenate(parts)))))
+        segment_sums.add_durations(places, adder.durations())
 
 
 @attrs.define
@@ -194,15 +158,17 @@ def _time(segment: SegmentColumns, question: Scan) -> tuple[str, int]:
     return (BEGAN, segment.began) if question.by_event_time else (ARRIVED, segment.arrived)
 
 
-def _keys(columns: _Columns, question: Scan) -> tuple[list[list[Key]], _Numbers]:
-    """What each number of bucket and value stands for, and the number of each span that counts."""
-    buckets: list[int | None] = [None]
+def _split(
+    columns: _Columns, question: Scan
+) -> tuple[Sequence[int], Sequence[Sequence[str | None]], _Numbers]:
+    """The buckets of a segment, the groups of each value, and of each span the number of its pair."""
+    buckets = [0]
     spots: _Numbers | None = None
     if question.starts:
         column, first = _time(columns.segment, question)
-        day = np.searchsorted(question.starts, np.arange(first, first + 24), side="right") - 1
-        used, bucket_of = np.unique(day, return_inverse=True)
-        buckets = [question.starts[number] if number >= 0 else None for number in used.tolist()]
+        of_hours = np.searchsorted(question.starts, np.arange(first, first + 24), side="right")
+        used, bucket_of = np.unique(of_hours, return_inverse=True)
+        buckets = used.tolist()
         if len(buckets) > 1:
             # Hours are one up.
             spots = np.concatenate(([0], bucket_of)).take(columns.at(column))
@@ -211,8 +177,7 @@ def _keys(columns: _Columns, question: Scan) -> tuple[list[list[Key]], _Numbers]
         groups = [question.groups_of(text) for text in columns.texts(question.group)]
         codes = columns.at(question.group)
         spots = codes if spots is None else spots * len(groups) + codes
-    keys = [[(bucket, value) for value in values] for bucket in buckets for values in groups]
-    return keys, np.zeros(columns.count, dtype=np.uint8) if spots is None else spots
+    return buckets, groups, np.zeros(columns.count, dtype=np.uint8) if spots is None else spots
 
 
 @attrs.define
@@ -224,47 +189,32 @@ class _Adder:
     spots: _Numbers
     size: int
 
-    def cells(self) -> list[tuple[int, Cell]]:
-        """The cells that have any span, by number."""
-        cells = {spot: Cell(spans=number) for spot, number in self._spans(None)}
+    def sums(self) -> dict[str, _Rows]:
+        """By name what `SegmentSums` takes, each by number of bucket and value."""
+        sums = {SPANS: self._spans(None)}
         measure = self.question.measure
         if measure in ("errors", "error_rate"):
-            self._errors(cells)
+            texts = self.columns.texts("status")
+            if "error" in texts:
+                sums[ERRORS] = self._spans(self._at("status") == texts.index("error"))
         elif measure == "cost":
-            self._cost(cells)
+            sums |= self._cost()
         elif measure == "tokens":
-            self._tokens(cells)
-        return list(cells.items())
+            for name in TOKENS:
+                sums |= self._sums(name)
+        return sums
 
-    def _errors(self, cells: Mapping[int, Cell]) -> None:
-        texts = self.columns.texts("status")
-        if "error" not in texts:
-            return
-        failed = self._at("status") == texts.index("error")
-        for spot, number in self._spans(failed):
-            cells[spot].errors = number
-
-    def _cost(self, cells: Mapping[int, Cell]) -> None:
-        for spot, (number, cost) in self._sums(COST).items():
-            cells[spot].priced = number
-            cells[spot].cost = cost * _REST
+    def _cost(self) -> dict[str, _Rows]:
+        sums = self._sums(COST)
+        if COST + ROWS in sums:
+            sums[PRICED] = sums[COST + ROWS]
         if self._summed:
-            for spot, (_, number) in self._sums(PRICED).items():
-                cells[spot].priced = number
-        # None of most spans.
-        if self.columns.numbers(COST_REST).max() > 1:
-            for spot, (_, units) in self._sums(COST_REST).items():
-                cells[spot].cost += units
-        if self.columns.numbers(UNPRICED).max() > 1:
-            for spot, (_, number) in self._sums(UNPRICED).items():
-                cells[spot].unpriced = number
-
-    def _tokens(self, cells: Mapping[int, Cell]) -> None:
-        for index, name in enumerate(TOKENS):
-            for spot, (_, tokens) in self._sums(name).items():
-                cell = cells[spot]
-                cell.tokens = cell.tokens or [None] * len(TOKENS)
-                cell.tokens[index] = tokens
+            sums |= self._sums(PRICED)
+        for name in (COST_REST, UNPRICED):
+            # None of most spans.
+            if self.columns.numbers(name).max() > 1:
+                sums |= self._sums(name)
+        return sums
 
     def durations(self) -> dict[int, _Rows]:
         """By number of bucket and value: how many spans there are of each bin, as far as the longest."""
@@ -315,24 +265,21 @@ class _Adder:
         """Whether a row stands for many spans."""
         return COUNTED in self.columns.segment.columns
 
-    def _spans(self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> list[tuple[int, int]]:
+    def _spans(self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> _Rows:
         """By number of bucket and value: how many spans there are, of those chosen."""
         spots = self.spots if mask is None else self.spots[mask]
         if not self._summed:
-            return self._tally(spots)
+            return np.bincount(spots, minlength=self.size)
         counted = self._at(COUNTED) if mask is None else self._at(COUNTED)[mask]
-        # Numbers are one up.
-        return [(spot, total - rows) for (spot, rows), total in self._totals(spots, counted)]
+        lower, upper = self._added(spots, counted, np.bincount(spots, minlength=self.size))
+        return lower if upper is None else lower + (upper << 32)
 
     def _counted(self) -> _Numbers | None:
         """How many spans each row stands for; None where it is one."""
         return self._at(COUNTED) - 1 if self._summed else None
 
-    def _tally(self, spots: _Rows) -> list[tuple[int, int]]:
-        return _held(np.bincount(spots, minlength=self.size))
-
-    def _sums(self, name: str) -> Mapping[int, tuple[int, int]]:
-        """By number of bucket and value: how many rows have a number in this column, and their whole sum."""
+    def _sums(self, name: str) -> dict[str, _Rows]:
+        """How many rows have a number in this column, and the sum of these; nothing where none has."""
         numbers = self._at(name)
         rows = np.flatnonzero(numbers)
         if not len(rows):
@@ -340,23 +287,23 @@ class _Adder:
         spots = self.spots
         if len(rows) < len(numbers):
             spots, numbers = spots[rows], numbers[rows]
+        counts = np.bincount(spots, minlength=self.size)
+        lower, upper = self._added(spots, numbers, counts)
+        sums = {name: lower, name + ROWS: counts}
+        return sums if upper is None else sums | {name + UPPER: upper}
+
+    def _added(self, spots: _Rows, numbers: _Numbers, counts: _Rows) -> tuple[_Rows, _Rows | None]:
+        """By number of bucket and value: the sum of so many; of large ones its halves."""
         # Numbers are one up.
-        return {spot: (rows, total - rows) for (spot, rows), total in self._totals(spots, numbers)}
+        if int(numbers.max(initial=0)) * len(numbers) < _EXACT:
+            return _whole(np.bincount(spots, weights=numbers, minlength=self.size)) - counts, None
+        # A float adds up as many of those exactly.
+        lower = _whole(np.bincount(spots, weights=numbers & _LOW_BITS, minlength=self.size)) - counts
+        return lower, _whole(np.bincount(spots, weights=numbers >> 32, minlength=self.size))
 
-    def _totals(self, spots: _Rows, numbers: _Numbers) -> list[tuple[tuple[int, int], int]]:
-        """By number of bucket and value: that, how many rows it has, and what their numbers add up to."""
-        if not len(spots):
-            return []
-        sums = self._weights(spots, numbers)
-        return [((spot, rows), sums[spot]) for spot, rows in self._tally(spots)]
 
-    def _weights(self, spots: _Rows, numbers: _Numbers) -> Sequence[int]:
-        if int(numbers.max()) * len(numbers) < _EXACT:
-            return list(map(int, np.bincount(spots, weights=numbers, minlength=self.size).tolist()))
-        # In halves of 32 bits, since a float adds up as many of those exactly.
-        low = np.bincount(spots, weights=numbers & _LOW_BITS, minlength=self.size)
-        high = np.bincount(spots, weights=numbers >> 32, minlength=self.size)
-        return [(int(up) << 32) + int(down) for up, down in zip(high.tolist(), low.tolist(), strict=True)]
+def _whole(sums: _Numbers) -> _Rows:
+    return sums.astype(np.int64)
 
 
 def _trace_digits(column: PackedColumn) -> _Digits:
@@ -376,23 +323,11 @@ def _trace_hashes(digits: _Digits) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return mixed
 
 
-def _held(counts: _Numbers) -> list[tuple[int, int]]:
-    """The places that are not zero, and what is there."""
-    places = np.flatnonzero(counts)
-    return list(zip(places.tolist(), counts[places].tolist(), strict=True))
-
-
 def _distinct_pairs(pairs: _Rows, size: int) -> _Rows:
     """The numbers that occur, each once, in order."""
     if _dense(pairs, size):
         return np.flatnonzero(np.bincount(pairs, minlength=1))
-    return _sorted_once(pairs)
-
-
-def _sorted_once(numbers: _Numbers) -> _Numbers:
-    """Each number once, in order. `np.unique` hashes them first: 2 to 5 times as long (November 2026)."""
-    ordered = np.sort(numbers)
-    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+    return sorted_once(pairs)
 
 
 def _dense(pairs: _Rows, size: int) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.domain.columns import totals
+from svc.domain.columns import segment_sums, totals
 from svc.domain.columns.encoding import (
     ARRIVED,
     BEGAN,
@@ -33,6 +33,7 @@ from svc.domain.columns.encoding import (
 )
 from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.domain.columns.scanning import scan
+from svc.domain.columns.segment_sums import SegmentSums
 from svc.domain.columns.summing import summed
 from svc.domain.columns.totals import COUNTED_IDS, Cell, DistinctIds, Key
 from svc.domain.queries.measures import MEASURES, MeasureName
@@ -65,6 +66,15 @@ spans = st.lists(
     min_size=1,
     max_size=30,
 )
+
+
+def cells_of(question: Scan, *batches: Sequence[SegmentColumns]) -> dict[Key, Cell]:
+    """What segments come to that are added up batch by batch."""
+    segment_sums, cells = SegmentSums(question), dict[Key, Cell]()
+    for batch in batches:
+        scan(batch, segment_sums)
+    segment_sums.add_to(cells)
+    return cells
 
 
 def segment_of(
@@ -195,22 +205,20 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
         if group == "facets"
         else lambda value: (value,),
     )
-    cells: dict[Key, Cell] = {}
     # Any of the segments may be added up.
     known = question.levels
     if question.of_whole_days and not (len(hours) == 24 and low <= first and first + 24 <= high):
         # Sums without hours are asked of whole days alone.
         known = []
     selections = [data.draw(st.sampled_from([[], *([level] for level in known), known])) for _ in segments]
-    scan(
-        [
-            (levels and summed_segment_of(rows, levels, question.summed_columns, hours))
-            or segment_of(rows, question.columns, hours)
-            for rows, levels in zip(segments, selections, strict=True)
-        ],
-        question,
-        cells,
-    )
+    packed = [
+        (levels and summed_segment_of(rows, levels, question.summed_columns, hours))
+        or segment_of(rows, question.columns, hours)
+        for rows, levels in zip(segments, selections, strict=True)
+    ]
+    # However many come at once.
+    first_batch = data.draw(st.integers(0, len(packed)))
+    cells = cells_of(question, packed[:first_batch], packed[first_batch:])
     every = [
         row | {COST_REST: 0 if row[COST] is None else row[COST_REST]} for rows in segments for row in rows
     ]
@@ -224,9 +232,27 @@ def test_sums_beyond_what_a_float_holds_are_exact() -> None:
     ]
     rows.append(rows[0] | {COST: 1})
     question = Scan("cost", True, (DAY, DAY + 24), {})
-    cells: dict[Key, Cell] = {}
-    scan([segment_of(rows, question.columns, range(24))], question, cells)
+    cells = cells_of(question, [segment_of(rows, question.columns, range(24))])
     assert cells[None, None].cost == (9 * MOST + 1) * 10**12 + 10 * (10**12 - 1)
+
+
+def test_what_lies_side_by_side_is_added_up_before_it_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {COST: 5, COST_REST: 7, ARRIVED: n % 24, BEGAN: n % 24, UNPRICED: 0, "name": f"name {n % 3}"}
+        for n in range(240)
+    ]
+    question = Scan("cost", True, (DAY, DAY + 24), {}, group="name")
+    segments = [segment_of(rows[n : n + 24], question.columns, range(24)) for n in range(0, 240, 24)]
+    untidy = SegmentSums(question)
+    assert scan(segments, untidy) == 30
+    monkeypatch.setattr(segment_sums, "UNTIDY", 5)
+    tidy = SegmentSums(question)
+    assert [scan([segment], tidy) for segment in segments] == [3] * 10
+    by_untidy, by_tidy = dict[Key, Cell](), dict[Key, Cell]()
+    untidy.add_to(by_untidy)
+    tidy.add_to(by_tidy)
+    assert by_tidy == by_untidy
+    assert [(cell.spans, cell.cost) for cell in by_tidy.values()] == [(80, 80 * (5 * 10**12 + 7))] * 3
 
 
 def test_numbers_are_columns_without_a_dictionary() -> None:

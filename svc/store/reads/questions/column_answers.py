@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -25,7 +25,7 @@ from svc.domain.queries.measures import MeasureName
 from svc.store.aggregates.cubes import ceil_hour
 from svc.store.aggregates.span_columns import DURATION_BIN, TRACE_SQL
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.threads import work_through
+from svc.store.postgres.threads import in_thread, work_through
 from svc.store.reads.questions.attributes import dictionary_of
 from svc.store.reads.questions.column_segments import (
     Cover,
@@ -35,6 +35,9 @@ from svc.store.reads.questions.column_segments import (
     segments_of,
 )
 from svc.store.reads.questions.questions import Question, filter_text, stored_value
+
+if TYPE_CHECKING:
+    from svc.domain.columns.segment_sums import SegmentSums
 
 #: Parts of an answer that are read from rows at most, and cells that it may have, likewise.
 MOST_PARTS: Final = 200_000
@@ -114,27 +117,40 @@ async def column_cells(
         if cells is None:
             return None
 
-        def scan(segments: Sequence[SegmentColumns]) -> bool:
-            _scan(segments, asked.scan, cells)
-            return len(cells) <= MOST_CELLS
-
         # In a thread: a month of ten million spans takes it a few hundredths of a second.
-        return cells if await work_through(segments_of(connection, cover), scan) else None
+        added = _Added(asked.scan)
+        if not await work_through(segments_of(connection, cover), added.add):
+            return None
+        await in_thread(added.give_to, cells)
+        return cells if len(cells) <= MOST_CELLS else None
 
     cells = await database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
     if cells is None:
         return None
-    return {
-        (None if bucket is None else _EPOCH + bucket * _HOUR, value): cell
-        for (bucket, value), cell in cells.items()
-    }
+    moments = {bucket: None if bucket is None else _EPOCH + bucket * _HOUR for bucket, _value in cells}
+    return {(moments[bucket], value): cell for (bucket, value), cell in cells.items()}
 
 
-def _scan(segments: Sequence[SegmentColumns], question: Scan, cells: dict[Key, Cell]) -> None:
-    # numpy takes 9 MB and a tenth of a second, which a service without that many spans never needs.
-    from svc.domain.columns.scanning import scan
+@attrs.define(eq=False)
+class _Added:
+    """What segments come to. numpy takes 9 MB and a tenth of a second, so it is loaded with the first one."""
 
-    scan(segments, question, cells)
+    question: Scan
+    _segment_sums: SegmentSums | None = attrs.field(default=None, init=False)
+
+    def add(self, segments: Sequence[SegmentColumns]) -> bool:
+        """Add these. Whether the answer may have so many cells."""
+        from svc.domain.columns.scanning import scan
+        from svc.domain.columns.segment_sums import SegmentSums
+
+        if self._segment_sums is None:
+            self._segment_sums = SegmentSums(self.question)
+        return scan(segments, self._segment_sums) <= MOST_CELLS
+
+    def give_to(self, cells: dict[Key, Cell]) -> None:
+        """Add all of it to the cells."""
+        if self._segment_sums is not None:
+            self._segment_sums.add_to(cells)
 
 
 @attrs.frozen

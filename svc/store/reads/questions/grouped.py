@@ -218,8 +218,11 @@ def _sums(question: Question) -> str:
 
 
 def _row(question: Question, cell: Cell, key: Any) -> dict[str, Any]:
-    row = cell.row(question.measure.name) | {"key": key}
-    return row | {ESTIMATED: True} if cell.estimated else row
+    row = cell.row(question.measure.name)
+    row["key"] = key
+    if cell.estimated:
+        row[ESTIMATED] = True
+    return row
 
 
 def _series_of(question: Question, cells: Mapping[Any, Cell], top_n: int) -> GroupedSeries:

@@ -103,17 +103,18 @@ class QueryStore:
             question, *(() if grouped is None else (grouped,))
         )
         key, grouping = _buckets_key(question, interval, starts)
+        shown = [(start, timestamp(start)) for start in starts]
         if grouped is None:
             rows = await self._groups.by_start(question, key, grouping)
-            answer = _heading(question) | {"buckets": _buckets(question, starts, rows)}
+            answer = _heading(question) | {"buckets": _buckets(question, shown, rows)}
         else:
             series = await self._groups.series(question, key, grouping, grouped, top_n)
             rows = series.buckets
             answer = _heading(question) | {
-                "buckets": _buckets(question, starts, rows),
+                "buckets": _buckets(question, shown, rows),
                 "group_by": grouped.name,
                 "series": [
-                    {"value": value, "buckets": _buckets(question, starts, by_start)}
+                    {"value": value, "buckets": _buckets(question, shown, by_start)}
                     for value, by_start in series.by_value.items()
                 ],
             }
@@ -266,11 +267,13 @@ def _measured(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _buckets(
-    question: Question, starts: Sequence[Any], rows: Mapping[Any, Mapping[str, Any]]
+    question: Question, starts: Sequence[tuple[Any, str]], rows: Mapping[Any, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A bucket for each start, empty where there is no row."""
+    """A bucket for each start, which comes with its text; empty where there is no row."""
+    empty = _measured(question, {})
     return [
-        {"bucket_start": timestamp(start), **_measured(question, rows.get(start, {}))} for start in starts
+        {"bucket_start": text, **(_measured(question, rows[start]) if start in rows else empty)}
+        for start, text in starts
     ]
 
 
