@@ -9,6 +9,7 @@ million spans takes it a few hundredths of a second.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import attrs
@@ -31,7 +32,7 @@ from svc.domain.columns.encoding import (
     unpack_texts,
 )
 from svc.domain.columns.scan import DISTINCT, DURATIONS, Scan, SegmentColumns
-from svc.domain.columns.segment_sums import ERRORS, ROWS, SPANS, UPPER, SegmentSums, sorted_once
+from svc.domain.columns.segment_sums import ERRORS, ROWS, SPANS, UPPER, Bins, SegmentSums, sorted_once
 from svc.domain.columns.totals import MIX_1, MIX_2, text_hash
 
 _TRACE_DIGITS: Final = 16
@@ -216,8 +217,8 @@ class _Adder:
                 sums |= self._sums(name)
         return sums
 
-    def durations(self) -> dict[int, _Rows]:
-        """By number of bucket and value: how many spans there are of each bin, as far as the longest."""
+    def durations(self) -> Bins:
+        """By number of bucket and value: how many spans there are of each bin."""
         bins = self._at(DURATION)
         width = int(bins.max(initial=0)) + 1
         pairs, size = self.spots.astype(np.int64) * width + bins, self.size * width
@@ -227,18 +228,11 @@ class _Adder:
         if values is None:
             values = np.flatnonzero(counts)
             counts = counts[values]
+        spot_of, bin_of = np.divmod(values, width)
         # Bins are one up, and none is without an end.
-        values, counts = values[values % width > 0], counts[values % width > 0]
-        spots, starts = np.unique(values // width, return_index=True)
-        by_spot: dict[int, _Rows] = {}
-        for spot, bins_of, counts_of in zip(
-            spots.tolist(),
-            np.split(values % width - 1, starts[1:]),
-            np.split(counts, starts[1:]),
-            strict=False,
-        ):
-            by_spot[spot] = np.bincount(bins_of, weights=counts_of).astype(np.int64)
-        return by_spot
+        ended = bin_of > 0
+        spots, starts = np.unique(spot_of[ended], return_index=True)
+        return Bins(spots, starts, bin_of[ended] - 1, counts[ended])
 
     def hashes(self, name: str) -> dict[int, np.ndarray[Any, np.dtype[np.uint64]]]:
         """By number of bucket and value: the hashes of the ids that there are in a column, each once."""
@@ -255,7 +249,8 @@ class _Adder:
             pairs = pairs[np.array([text is not None for text in texts])[pairs % size]]
             hashes = hash_of[pairs % size]
         spots, starts = np.unique(pairs // size, return_index=True)
-        return dict(zip(spots.tolist(), np.split(hashes, starts[1:]), strict=False))
+        bounds = pairwise([*starts.tolist(), len(hashes)])
+        return dict(zip(spots.tolist(), (hashes[start:end] for start, end in bounds), strict=True))
 
     def _at(self, name: str) -> _Numbers:
         return self.columns.at(name)

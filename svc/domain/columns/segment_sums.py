@@ -68,6 +68,20 @@ class Places:
         return self.groups[first[owners] + steps] * self.width + self.buckets[buckets][owners], owners
 
 
+@attrs.frozen
+class Bins:
+    """How many spans of one segment there are of each bin of durations.
+
+    `spots` are the numbers of bucket and value that have any, `starts` where the bins of each begin, which
+    are in order.
+    """
+
+    spots: Numbers
+    starts: Numbers
+    bins: Numbers
+    counts: Numbers
+
+
 @attrs.define(eq=False)
 class SegmentSums:
     """What the segments so far come to, by place: a number of bucket and group."""
@@ -99,18 +113,23 @@ class SegmentSums:
         chosen = spots if owners is None else spots[owners]
         self._parts.append((keys, {name: numbers[chosen] for name, numbers in sums.items()}))
 
-    def add_durations(self, places: Places, by_spot: Mapping[int, Numbers]) -> None:
-        """Add how many spans there are by bin, for each number of bucket and value."""
-        for number, counts in _by_place(places, by_spot):
-            before = self._durations.get(number)
-            if before is None:
-                self._durations[number] = counts.copy()
-            elif len(before) >= len(counts):
-                before[: len(counts)] += counts
-            else:
-                longer = counts.copy()
-                longer[: len(before)] += before
-                self._durations[number] = longer
+    def add_durations(self, places: Places, durations: Bins) -> None:
+        """Add how many spans there are by bin."""
+        if not len(durations.spots):
+            return
+        keys, owners = places.of(durations.spots)
+        starts = [*durations.starts.tolist(), len(durations.bins)]
+        for number, owner in zip(
+            keys.tolist(), range(len(keys)) if owners is None else owners.tolist(), strict=True
+        ):
+            part = slice(starts[owner], starts[owner + 1])
+            bins = durations.bins[part]
+            size, before = int(bins[-1]) + 1, self._durations.get(number)
+            if before is None or len(before) < size:
+                longer = self._durations[number] = _zeros(size)
+                if before is not None:
+                    longer[: len(before)] = before
+            self._durations[number][bins] += durations.counts[part]
 
     def add_hashes(self, places: Places, by_spot: Mapping[int, Hashes]) -> None:
         """Add the hashes of ids, each once for each number of bucket and value."""
