@@ -24,7 +24,6 @@ from protocol.rest.query import (
     TOP_N_DEFAULT,
     TOP_N_MAX,
     instant,
-    page_size,
 )
 from svc.application.open_store import open_store
 from svc.commands.asked import PRINTED, Answer
@@ -85,25 +84,32 @@ def add(parser: argparse.ArgumentParser) -> None:
             offer(verb)
 
 
+def _offer_number(verb: argparse.ArgumentParser, option: str, what: str, default: int, most: int) -> None:
+    def within(text: str) -> int:
+        number = int(text) if text.isascii() and text.isdecimal() else 0
+        if not 1 <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {most}")
+        return number
+
+    help_text = f"{what}, at most {most} (default: %(default)s)"
+    verb.add_argument(option, type=within, metavar="N", default=default, help=help_text)
+
+
 def _offer_buckets(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("interval", choices=INTERVALS, help="the size of a bucket: %(choices)s")
     verb.add_argument("--group-by", metavar="FIELD", help="one column for each of its largest values")
-    verb.add_argument(
-        "--top", type=int, default=SERIES_DEFAULT, help="how many columns (default: %(default)s)"
-    )
+    _offer_number(verb, "--top", "how many columns", SERIES_DEFAULT, SERIES_MAX)
 
 
 def _offer_values(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("field", help="the field; `ask fields` lists them")
-    verb.add_argument("--top", type=int, default=TOP_N_DEFAULT, help="how many (default: %(default)s)")
+    _offer_number(verb, "--top", "how many", TOP_N_DEFAULT, TOP_N_MAX)
     verb.add_argument("--ascending", action="store_true", help="smallest first")
 
 
 def _offer_text(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("text", nargs="?", help="text to search for; without it, all rows")
-    verb.add_argument(
-        "--limit", type=int, default=SEARCH_LIMIT_DEFAULT, help="how many (default: %(default)s)"
-    )
+    _offer_number(verb, "--limit", "how many", SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
     verb.add_argument("--cursor", help="continue after a page: the next_cursor that `--json` shows")
 
 
@@ -116,7 +122,7 @@ def _offer_traces(verb: argparse.ArgumentParser) -> None:
         default="started_at",
         help="%(choices)s; all but the first need a range",
     )
-    verb.add_argument("--limit", type=int, default=TRACES, help="how many (default: %(default)s)")
+    _offer_number(verb, "--limit", "how many", TRACES, TRACES_MOST)
 
 
 def _offer_sides(verb: argparse.ArgumentParser) -> None:
@@ -159,7 +165,7 @@ def _offer_range(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="only rows with this value, or with `FIELD=`, without any; can be repeated",
+        help="only rows with this value, or, except of traces, with `FIELD=`, without any; can be repeated",
     )
     verb.add_argument("--last", metavar="SPAN", help="a time until now: 30m, 24h, 7d or 4w")
     verb.add_argument("--from", dest="low", metavar="TIME", help="ISO 8601, inclusive")
@@ -180,6 +186,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     PRINTED[arguments.verb](answer)
     for note in answer.get("notes", ()):
         print(printable(note))
+    if arguments.verb == "series" and arguments.low is None and arguments.last is None:
+        print("These are 24 hours; --last or --from names another range.")
 
 
 # --- asking -----------------------------------------------------------------------------------------------
@@ -190,23 +198,21 @@ async def _count(database: Database, project_id: int, arguments: argparse.Namesp
 
 
 async def _series(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
-    most = page_size(arguments.top, SERIES_DEFAULT, SERIES_MAX)
     return await QueryStore(database).timeseries(
-        _question(project_id, arguments), arguments.interval, arguments.group_by, most
+        _question(project_id, arguments), arguments.interval, arguments.group_by, arguments.top
     )
 
 
 async def _facets(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
-    most = page_size(arguments.top, TOP_N_DEFAULT, TOP_N_MAX)
+    question = _question(project_id, arguments)
     return await QueryStore(database).facets(
-        _question(project_id, arguments), arguments.field, most, ascending=arguments.ascending
+        question, arguments.field, arguments.top, ascending=arguments.ascending
     )
 
 
 async def _search(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
-    most = page_size(arguments.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
     return await QueryStore(database).search(
-        _question(project_id, arguments), arguments.text, None, most, arguments.cursor
+        _question(project_id, arguments), arguments.text, None, arguments.limit, arguments.cursor
     )
 
 
@@ -223,12 +229,11 @@ async def _traces(database: Database, project_id: int, arguments: argparse.Names
     if filters:
         asked = attrs.evolve(asked, **of_one_span(filters))
     reads = TraceReads(database, SpanReads(database))
-    limit = page_size(arguments.limit, TRACES, TRACES_MOST)
     if arguments.sort == "started_at":
-        return await reads.page(project_id, asked, limit=limit, cursor=None)
+        return await reads.page(project_id, asked, limit=arguments.limit, cursor=None)
     if low is None:
         raise OperatorError("--sort needs a range, such as --last 7d")
-    return await reads.largest(project_id, asked, arguments.sort, limit=limit)
+    return await reads.largest(project_id, asked, arguments.sort, limit=arguments.limit)
 
 
 async def _compare(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:

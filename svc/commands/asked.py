@@ -142,6 +142,12 @@ def _print_traces(answer: Answer) -> None:
             )
         )
     print_columns(rows)
+    if answer["next_cursor"]:
+        print("There are more: narrow the range, or ask for more with --limit.")
+
+
+#: Measures that are means of a trace, in words.
+_MEANT: Final = {name: f"mean {name}" for name in ("duration", "cost", "tokens", "spans")}
 
 
 def _print_comparison(answer: Answer) -> None:
@@ -151,14 +157,17 @@ def _print_comparison(answer: Answer) -> None:
             ("", *(side.upper() for side in sides)),
             ("traces", *(count(answer[side]["traces"]) for side in sides)),
             *(
-                (measured["measure"], *(_measure(measured, side) for side in sides))
+                (
+                    _MEANT.get(measured["measure"], measured["measure"]),
+                    *(_measure(measured, side) for side in sides),
+                )
                 for measured in answer["measures"]
             ),
         ]
     )
     print()
     if not answer["moved"]:
-        print("No difference that chance could not explain.")
+        print("No difference beyond what chance explains.")
         return
     rows = [("MOVED MOST", "VALUE", "BASELINE", "COMPARISON", "ODDS", "CHANCE ALONE")]
     for moved in answer["moved"]:
@@ -191,7 +200,7 @@ def _print_fields(answer: Answer) -> None:
         print(printable(dataset["name"]))
         print("  fields       " + printable(", ".join(dataset["fields"])))
         if dataset["only_filters"]:
-            print("  only filter  " + printable(", ".join(dataset["only_filters"])))
+            print("  filter only  " + printable(", ".join(dataset["only_filters"])))
         print("  measures     " + ", ".join(dataset["measures"]))
 
 

@@ -239,10 +239,9 @@ class _Asker:
             answer = await self._post("facets", {"dataset": "spans", "field": field, "range": self._range})
             shares = ", ".join(f"{facet['value']} {facet['count']}" for facet in answer["facets"])
             print(f"spans by {field}: {shares}")
-        answer = await self._post(
-            "search", {"dataset": "tool_calls", "filters": {"status": "error"}, "range": self._range}
-        )
-        print(f"failed tool calls: {len(answer['rows'])}")
+        failed = {"dataset": "tool_calls", "filters": {"status": "error"}, "range": self._range}
+        print(f"failed tool calls: {(await self._post('count', failed))['count']}")
+        answer = await self._post("search", failed)
         for row in answer["rows"][:3]:
             fields = row["fields"]
             print(f"  {fields['name']}: {fields['error_type']} — {fields['error_message']}")

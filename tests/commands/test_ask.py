@@ -238,10 +238,43 @@ def test_an_answer_by_arrival_says_what_it_misses(story: Service, capsys: pytest
     assert re.search(r"^0 by arrival; \d+ started in this range: by=started_at$", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("facets", "tool", "--top", "500"), "'500' is not a number from 1 to 100"),
+        (("series", "day", "--top", "0"), "'0' is not a number from 1 to 20"),
+        (("traces", "--limit", "5000"), "'5000' is not a number from 1 to 200"),
+        (("search", "--limit", "-1"), "'-1' is not a number from 1 to 1000"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_more_than_is_given_at_once_is_refused(
+    story: Service, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit):
+        here(story, *arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_what_an_answer_leaves_out_is_said(story: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    here(story, "traces", "--limit", "2")
+    assert capsys.readouterr().out.endswith(
+        "\nThere are more: narrow the range, or ask for more with --limit.\n"
+    )
+    here(story, "series", "day")
+    assert capsys.readouterr().out.endswith("\nThese are 24 hours; --last or --from names another range.\n")
+    here(story, "series", "day", "--last", "2d")
+    assert "names another range" not in capsys.readouterr().out
+    here(story, "count", "--where", "status=failed", "--where", "kind=LLM")
+    text = capsys.readouterr().out
+    assert "kind is never 'LLM', only llm, " in text
+    assert "status is never 'failed', only ok, error" in text
+
+
 def test_what_can_be_asked_is_listed(story: Service, capsys: pytest.CaptureFixture[str]) -> None:
     here(story, "fields")
     text = capsys.readouterr().out
-    assert all(word in text for word in ("tool_calls", "model_id", "tenant", "duration_p95", "only filter"))
+    assert all(word in text for word in ("tool_calls", "model_id", "tenant", "duration_p95", "filter only"))
 
 
 def test_nothing_found_is_said(story: Service, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,7 +290,7 @@ def test_nothing_found_is_said(story: Service, capsys: pytest.CaptureFixture[str
     ("arguments", "said"),
     [
         (("facets", "nope"), "unknown field 'nope' for dataset 'spans'; one of: kind, name"),
-        (("facets", "trace_id"), "unknown field 'trace_id'"),
+        (("facets", "trace_id"), "dataset 'spans' is filtered by 'trace_id', but not grouped by it"),
         (("count", "--where", "status"), "'status' is not FIELD=VALUE, such as status=error"),
         (("count", "--last", "7x"), "--last takes a number with m, h, d or w"),
         (("count", "--last", "7d", "--from", "2026-11-01"), "--last is a range of its own"),

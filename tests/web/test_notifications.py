@@ -274,7 +274,7 @@ async def test_the_page_looks_into_no_payloads_by_itself(owner: Visitor, receive
     rule_id = link[1].partition("rule?id=")[2]
     assert "Would it have fired?" in (await owner.get(f"{HERE}/rule?id={rule_id}")).text
     told = (await owner.get(f"{HERE}/fired?rule={rule_id}")).text
-    assert "the rule itself looks every quarter of an hour; attr.seat.id is no field" in told
+    assert "the rule itself looks every quarter of an hour; attr.seat.id is not a field" in told
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ async def test_what_cannot_be_compared_by_is_named_and_left_out(store: Database,
     assert "Traces are not compared by a text, latency, what is excluded; it was left out" in seen.text
     seen = await owner.get(COMPARE + "?q=attr.nope:1")
     assert heading(seen) == "This comparison is not possible"
-    assert "&#39;attr.nope&#39; is no field of this project" in seen.text
+    assert "&#39;attr.nope&#39; is not a field of this project" in seen.text
 
 
 async def test_the_list_of_traces_leads_here_with_its_filter(store: Database, owner: Visitor) -> None:

@@ -164,11 +164,10 @@ def _notes(baseline: TracePopulation, comparison: TracePopulation) -> list[str]:
     notes = []
     for name, side in (("baseline", baseline), ("comparison", comparison)):
         if side.sampled < side.matched:
-            notes.append(
-                f"{name}: {count(side.sampled)} of {count(side.matched)} traces were looked at,"
-                " chosen by the end of their ids"
-            )
-        if side.sampled < FEW_TRACES:
+            notes.append(f"{name}: a sample of {count(side.sampled)} of its {count(side.matched)} traces")
+        if not side.sampled:
+            notes.append(f"{name}: no trace matches")
+        elif side.sampled < FEW_TRACES:
             notes.append(f"{name}: {side.sampled} traces are too few to tell small differences from chance")
     return notes
 

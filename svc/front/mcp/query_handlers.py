@@ -108,7 +108,7 @@ async def _require_fields(reads: Reads, question: Question) -> None:
     names = {field.name for field in question.fields if field.name.startswith(PREFIX)}
     if unknown := names.difference(await promoted_fields(reads.queries.database, question.project_id)):
         raise ToolError(
-            f"'{min(unknown)[:120]}' is no field of this project; describe_dataset names those there are"
+            f"'{min(unknown)[:120]}' is not a field of this project; describe_dataset names those there are"
         )
 
 

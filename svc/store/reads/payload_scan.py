@@ -44,9 +44,9 @@ def scan_note(
 ) -> str:
     """What was looked through, in a sentence; `since` is how far back, where that is not all."""
     names = list(dict.fromkeys(name for name, _ in wanted))
-    verb = "are no fields" if len(names) > 1 else "is no field"
+    verb = "are not fields" if len(names) > 1 else "is not a field"
     back = "" if since is None else f", back to {timestamp(since)}"
-    scanned = f"the payloads of {counted(spans, 'span')} were looked through"
+    scanned = f"searched the payloads of {counted(spans, 'span')}"
     return f"{', '.join(names)} {verb}: {scanned}{back}{further}"
 
 

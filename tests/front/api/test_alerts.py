@@ -259,7 +259,7 @@ async def test_any_attribute_filters_a_rule_and_so_many_rules_look_for_one_that_
     assert refused == (
         400,
         "BAD_REQUEST",
-        "at most 10 rules of a project filter by attributes that are no fields:"
+        "at most 10 rules of a project filter by attributes that are not fields:"
         " make them fields on Settings, Attributes",
     )
     # Those by fields are as many as ever, and one that looks may still be changed.
@@ -268,7 +268,7 @@ async def test_any_attribute_filters_a_rule_and_so_many_rules_look_for_one_that_
     assert changed.status == 200
     fired = (await owner.post(RULES + "/backtest", {"kind": "metric", "params": changed.data["params"]})).data
     assert (fired["judged"], fired["fired"]) == (True, 0)
-    assert fired["note"].endswith("attr.seat.id is no field: the payloads of 0 spans were looked through")
+    assert fired["note"].endswith("attr.seat.id is not a field: searched the payloads of 0 spans")
 
 
 async def test_the_backtest_answers_before_a_rule_is_kept(api: Replica, store: Database) -> None:

@@ -67,7 +67,7 @@ async def test_rules_of_retention_are_replaced_all_at_once_and_audited(api: Repl
     ("rule", "message"),
     [
         ({"field": "name", "value": "x", "days": 7}, "'name' is no attribute"),
-        ({"field": "attr.nobody.said", "value": "x", "days": 7}, "is no field of this project"),
+        ({"field": "attr.nobody.said", "value": "x", "days": 7}, "is not a field of this project"),
         ({"field": "environment", "value": "x", "days": 0}, "days"),
         ({"field": "environment", "value": "", "days": 1}, "value"),
         ({"field": "environment", "value": "x", "days": 36_501}, "days"),

@@ -189,11 +189,11 @@ async def test_a_window_whose_payloads_are_too_many_has_no_figure_and_the_rule_s
     monkeypatch.setattr(alert_traces, "_TRACES", 1)
     monkeypatch.setattr(alert_traces, "_ROWS", alert_traces._ROWS.replace("limit 100", "limit 1"))
     params = MetricParams(dataset=dataset, value=1.0, least=0, window_hours=24, filters={SEAT: "1"})
-    with pytest.raises(WindowTooLarge, match=r"attr\.seat\.id is no field: the payloads of"):
+    with pytest.raises(WindowTooLarge, match=r"attr\.seat\.id is not a field: searched the payloads of"):
         await AlertFigures(store).window(1, params, clock.now)
     checked = rule("metric", **msgspec.to_builtins(params))
     result = await StoredChecks(store).table()["metric"](checked, clock.now)
-    assert str(result.trouble).startswith("attr.seat.id is no field: the payloads of")
+    assert str(result.trouble).startswith("attr.seat.id is not a field: searched the payloads of")
     end = "; a shorter window is judged, or a field made of it on Settings, Attributes"
     assert str(result.trouble).endswith(end)
     assert result.next_at == clock.now + SELDOM
@@ -201,12 +201,12 @@ async def test_a_window_whose_payloads_are_too_many_has_no_figure_and_the_rule_s
     asked = hour_of(NOW - timedelta(hours=21))
     hours = await AlertFigures(store).hours(1, params, asked, hour_of(clock.now))
     assert asked < hours.first < hour_of(clock.now)
-    assert "attr.seat.id is no field" in hours.note
+    assert "attr.seat.id is not a field" in hours.note
     assert ", back to 2026-11-" in hours.note
     short = msgspec.structs.replace(params, window_hours=1)
     backtest = await AlertBacktest(store).run(1, "metric", short, clock.now)
     assert not backtest.judged or backtest.since >= hours.first + timedelta(hours=1)
-    assert "attr.seat.id is no field: the payloads of" in backtest.note
+    assert "attr.seat.id is not a field: searched the payloads of" in backtest.note
 
 
 async def test_a_rule_that_gets_through_looks_again_later_than_one_by_fields(
@@ -259,7 +259,7 @@ async def test_figures_that_take_too_long_are_given_up_and_the_rule_says_so(
         ("model_calls", {"nonsense": "x"}, "unknown field 'nonsense' for dataset 'spans'"),
         ("tools", {"name": "x", "nonsense": "x"}, "unknown field 'nonsense' for dataset 'spans'"),
         ("traces", {"nonsense": "x"}, "unknown field 'nonsense' for dataset 'spans'"),
-        ("traces", {SEAT: None}, "'attr.seat.id' is null in no trace's filter: give a value"),
+        ("traces", {SEAT: None}, "traces cannot be filtered by spans without 'attr.seat.id': give a value"),
         ("traces", {"cost_source": "x"}, "traces are not filtered by 'cost_source' of their spans"),
         ("tool_calls", {SEAT: "1"}, "unknown field 'attr.seat.id' for dataset 'tool_calls'"),
         ("classifier_events", {SEAT: "1"}, "unknown field 'attr.seat.id' for dataset 'classifier_events'"),

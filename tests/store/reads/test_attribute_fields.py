@@ -218,7 +218,7 @@ async def test_a_promoted_key_is_a_facet_and_any_other_is_refused_with_those_tha
     with pytest.raises(Refused) as refused:
         await queries.facets(question(), "attr.shop.tier", 10)
     assert refused.value.refusal.code == "QUERY.UNKNOWN_FIELD"
-    assert "'attr.shop.tier' is no field of this project" in refused.value.refusal.message
+    assert "'attr.shop.tier' is not a field of this project" in refused.value.refusal.message
     await changeable.fetch(
         "insert into attribute_key values ($1, 'attr.shop.tier', 'promoted', 1, '', null, now())", PROJECT
     )

@@ -1,4 +1,4 @@
-"""Traces by attributes that are no fields: found in payloads, page by page, within a bound that is told."""
+"""Traces by attributes that are not fields: found in payloads, page by page, within a bound that is told."""
 
 from __future__ import annotations
 
@@ -134,11 +134,9 @@ async def test_a_trace_is_left_out_by_what_only_a_payload_says(
 async def test_a_page_says_what_it_looked_through(store: Database) -> None:
     await history(store)
     page = await asked(store, 100, None, attr__order__id=7003)
-    assert page["notes"] == ["attr.order.id is no field: the payloads of 24 spans were looked through"]
+    assert page["notes"] == ["attr.order.id is not a field: searched the payloads of 24 spans"]
     page = await asked(store, 100, None, attr__order__id=7003, attr__pod="pod-1", name="call")
-    assert page["notes"] == [
-        "attr.order.id, attr.pod are no fields: the payloads of 12 spans were looked through"
-    ]
+    assert page["notes"] == ["attr.order.id, attr.pod are not fields: searched the payloads of 12 spans"]
 
 
 async def test_a_page_counts_what_it_looked_through_for_what_is_left_out_as_well(store: Database) -> None:
@@ -149,9 +147,7 @@ async def test_a_page_counts_what_it_looked_through_for_what_is_left_out_as_well
     page = await TraceReads(store, SpanReads(store)).page(PROJECT, trace_filter, limit=100, cursor=None)
     assert [int(trace["trace_id"], 16) - 1 for trace in page["traces"]] == [3]
     # A call of each trace, then both spans of the one that is left.
-    assert page["notes"] == [
-        "attr.order.id, attr.zones are no fields: the payloads of 14 spans were looked through"
-    ]
+    assert page["notes"] == ["attr.order.id, attr.zones are not fields: searched the payloads of 14 spans"]
 
 
 async def test_a_page_ends_at_its_bound_and_its_cursor_goes_on_from_there(
@@ -164,7 +160,7 @@ async def test_a_page_ends_at_its_bound_and_its_cursor_goes_on_from_there(
     assert page["traces"] == []
     (note,) = page["notes"]
     assert note == (
-        "attr.metadata.plan is no field: the payloads of 10 spans were looked through,"
+        "attr.metadata.plan is not a field: searched the payloads of 10 spans,"
         " back to 2026-11-20T12:10:00.000000Z; the next page goes on from there"
     )
     assert await found(store, attr__metadata__plan="gold") == [9, 6, 3, 0]
@@ -186,7 +182,7 @@ async def test_a_bound_that_is_met_to_the_span_ends_the_page(
     monkeypatch.setattr(by_payload, "_TRACES", 2)
     page = await asked(store, 100, None, attr__metadata__plan="gold")
     assert page["traces"] == []
-    assert "the payloads of 10 spans were looked through, back to" in page["notes"][0]
+    assert "the payloads of 10 spans, back to" in page["notes"][0]
     assert await found(store, attr__metadata__plan="gold") == [9, 6, 3, 0]
 
 
@@ -254,5 +250,5 @@ async def test_a_page_whose_database_goes_away_midway_is_an_outage_and_not_a_sho
 async def test_traces_are_not_ranked_by_what_is_no_field(store: Database) -> None:
     await history(store, traces=1)
     trace_filter = TraceFilter(low=NOW, **of_one_span({ORDER: 7000}))
-    with pytest.raises(Refused, match="is no field, so traces are not sorted: leave sort away"):
+    with pytest.raises(Refused, match="is not a field, so traces come newest first: leave sort out"):
         await TraceReads(store, SpanReads(store)).largest(PROJECT, trace_filter, "cost", limit=5)

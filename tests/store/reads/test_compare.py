@@ -119,7 +119,7 @@ async def test_a_filter_asks_for_one_span_that_has_it_all(switched: CompareStore
     empty = await switched.compare(PROJECT, everything, nothing)
     assert empty["comparison"] == {"traces": 0, "sampled": 0}
     assert empty["moved"] == []
-    assert empty["notes"] == ["comparison: 0 traces are too few to tell small differences from chance"]
+    assert empty["notes"] == ["comparison: no trace matches"]
     assert measures(empty)["error_rate"]["comparison"] == {"value": None, "low": 0, "high": 1}
 
 
@@ -130,7 +130,7 @@ async def test_no_more_traces_are_sampled_than_its_bound_and_the_same_ones_each_
     sides = side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
     answer = await switched.compare(PROJECT, *sides)
     assert answer["baseline"] == {"traces": 120, "sampled": 50}
-    assert answer["notes"][0] == ("baseline: 50 of 120 traces were looked at, chosen by the end of their ids")
+    assert answer["notes"][0] == ("baseline: a sample of 50 of its 120 traces")
     assert await switched.compare(PROJECT, *sides) == answer
 
 

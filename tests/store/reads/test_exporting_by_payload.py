@@ -1,4 +1,4 @@
-"""Exports by attributes that are no fields: all that has the value is in them."""
+"""Exports by attributes that are not fields: all that has the value is in them."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ async def test_a_list_says_how_far_it_looked_and_its_cursor_goes_on_from_there(
     asked = SpanFilter(by_event_time=True)
     page = await FilteredSpans(store, STAGING).page(PROJECT, asked, payload=False, limit=100, cursor=None)
     assert page["notes"] == [
-        "attr.shop.stage is no field: the payloads of 10 spans were looked through, back to"
+        "attr.shop.stage is not a field: searched the payloads of 10 spans, back to"
         " 2026-11-20T11:51:00.000000Z; the next page goes on from there"
     ]
     assert {number(span) for span in await listed(store, STAGING, 100, asked)} == set(map(number, wanted))
@@ -145,7 +145,7 @@ async def test_the_tool_takes_filters_where_it_may_take_more_than_is_specified(s
     answer = (await Door.of(store).ask("tools/call", asked)).result["structuredContent"]
     assert {span["status"] for span in answer["spans"]} == {"error"}
     assert {stage_of(number(span)) for span in answer["spans"]} == {"staging"}
-    assert answer["notes"] == ["attr.shop.stage is no field: the payloads of 8 spans were looked through"]
+    assert answer["notes"] == ["attr.shop.stage is not a field: searched the payloads of 8 spans"]
     refused = await Door.of(store, extensions=False).ask("tools/call", asked)
     assert "unknown field `filters`" in refused.message
     unknown = {"name": "list_spans", "arguments": {"filters": {"stage": "x"}}}
@@ -171,4 +171,6 @@ async def test_where_no_note_may_say_how_far_it_looked_no_payload_is_looked_into
     assert told["structuredContent"]["notes"]
     refused = (await Door.of(store, extensions=False).ask("tools/call", call)).result
     assert refused["isError"]
-    assert "'attr.shop.stage' is no field of this project; describe_dataset" in refused["content"][0]["text"]
+    assert (
+        "'attr.shop.stage' is not a field of this project; describe_dataset" in refused["content"][0]["text"]
+    )

@@ -13,7 +13,7 @@ from svc.runtime.clock import now
 from svc.store.aggregates.closed_hours import GRACE, HOUR
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.database import Database
-from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.query import BOTH_NOTE, QueryStore
 from svc.store.reads.questions.questions import ask
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.alerts.telling import project_of
@@ -47,9 +47,12 @@ async def test_the_first_span_is_counted_at_once_and_said_to_be_of_an_open_hour(
     moment = now()
     await arrive(store, moment)
     for granularity, start in (("hour", hour_of(moment)), ("day", day_of(moment))):
-        notes = [f"not closed yet, so still growing: since {timestamp(start)}"]
+        notes = [f"hours and days since {timestamp(start)} are still open, so these sums grow"]
         assert await counted(store, granularity) == {"count": 2, "notes": notes}
         assert await counted(store, granularity, "ingested_traces") == {"count": 1, "notes": notes}
+    assert BOTH_NOTE in (await QueryStore(store).count(ask(1, "metric_rollups", (None, None), {})))["notes"]
+    unknown = {"count": 0, "notes": ["granularity is never 'daily', only hour, day"]}
+    assert await counted(store, "daily") == unknown
     over = (moment - 3 * HOUR, hour_of(moment))
     assert await counted(store, "hour", range_=over) == {"count": 0}
 

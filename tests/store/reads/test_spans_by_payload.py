@@ -1,4 +1,4 @@
-"""Questions about spans by attributes that are no fields: they answer as a field would, and say how far."""
+"""Questions about spans by attributes that are not fields: they answer as a field would, and say how far."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_other_filters_and_texts_hold_beside_it(store: Database) -> None:
     assert plain(await queries.count(narrow)) == plain(await queries.count(same)) != {"count": 0}
     found = await queries.search(asked(NO_FIELD, "staging"), "step 1", None, 100, None)
     assert found["rows"] == (await queries.search(asked(FIELD, "staging"), "step 1", None, 100, None))["rows"]
-    assert found["notes"] == ["attr.shop.stage is no field: the payloads of 15 spans were looked through"]
+    assert found["notes"] == ["attr.shop.stage is not a field: searched the payloads of 15 spans"]
 
 
 async def test_an_answer_says_how_far_it_looked_and_a_search_goes_on_from_there(
@@ -116,12 +116,12 @@ async def test_an_answer_says_how_far_it_looked_and_a_search_goes_on_from_there(
     await history(store)
     queries = QueryStore(store)
     (note,) = (await queries.count(asked(NO_FIELD, "staging")))["notes"]
-    assert note == "attr.shop.stage is no field: the payloads of 30 spans were looked through"
+    assert note == "attr.shop.stage is not a field: searched the payloads of 30 spans"
     monkeypatch.setattr(spans_by_payload, "MOST_SPANS", 10)
     answer = await queries.count(asked(NO_FIELD, "staging", by="started_at"))
     assert answer["count"] == 2
     assert answer["notes"] == [
-        "attr.shop.stage is no field: the payloads of 10 spans were looked through; what is before"
+        "attr.shop.stage is not a field: searched the payloads of 10 spans; what is before"
         " 2026-11-20T11:51:00.000000Z is not counted: a shorter range, or a field made of it on Settings,"
         " Attributes, counts all"
     ]
@@ -135,7 +135,7 @@ async def test_an_answer_says_how_far_it_looked_and_a_search_goes_on_from_there(
             break
     assert numbers == [n for n in range(30) if n % 3 == 1 and n % 7]
     assert notes[0].endswith(", back to 2026-11-20T11:51:00.000000Z; the next page goes on from there")
-    assert notes[-1].endswith("were looked through")
+    assert notes[-1].endswith(" spans")
 
 
 async def test_a_look_ends_when_its_time_is_up(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ async def test_a_look_ends_when_its_time_is_up(store: Database, monkeypatch: pyt
     monkeypatch.setattr(spans_by_payload, "_MOST_ROWS", 5)
     answer = await QueryStore(store).count(asked(NO_FIELD, "staging"))
     assert answer["count"] < 10
-    assert "the payloads of 5 spans were looked through; what is before" in answer["notes"][0]
+    assert "the payloads of 5 spans; what is before" in answer["notes"][0]
 
 
 async def test_payloads_that_aged_out_say_nothing_not_even_that_there_is_none(store: Database) -> None:
@@ -172,9 +172,9 @@ async def test_a_count_whose_database_goes_away_midway_is_an_outage_and_not_a_sm
 async def test_groups_and_other_datasets_know_fields_alone(store: Database) -> None:
     await history(store, 3)
     queries = QueryStore(store)
-    with pytest.raises(Refused, match="is no field of this project"):
+    with pytest.raises(Refused, match="is not a field of this project"):
         await queries.facets(asked(NO_FIELD, "staging"), NO_FIELD, 5)
-    with pytest.raises(Refused, match="is no field of this project"):
+    with pytest.raises(Refused, match="is not a field of this project"):
         await queries.timeseries(asked(FIELD, "staging"), "hour", group_by=NO_FIELD)
     with pytest.raises(Refused, match=r"unknown field 'attr\.shop\.stage' for dataset 'tool_calls'"):
         ask(PROJECT, "tool_calls", (LOW, HIGH), {NO_FIELD: "x"})

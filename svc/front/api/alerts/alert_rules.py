@@ -52,7 +52,7 @@ from svc.store.reads.alerts.alert_backtest import AlertBacktest
 from svc.store.reads.alerts.alert_figures import check_question, looks_into_payloads
 
 _TOO_MANY_LOOK: Final = (
-    f"at most {LOOKING_RULES_MAX} rules of a project filter by attributes that are no fields:"
+    f"at most {LOOKING_RULES_MAX} rules of a project filter by attributes that are not fields:"
     " make them fields on Settings, Attributes"
 )
 

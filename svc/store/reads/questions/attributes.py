@@ -114,8 +114,8 @@ async def require_fields(
                 continue
             raise Refused(
                 UNKNOWN_FIELD.saying(
-                    f"'{name[:120]}' is no field of this project: attributes become fields when they have few"
-                    " values, or by hand on Settings, Attributes; the filters of queries and alerts take any",
+                    f"'{name[:120]}' is not a field of this project: attributes become fields when they have"
+                    " few values, or by hand on Settings, Attributes; filters of queries and alerts take any",
                     allowed=[*(convention.name for convention in CONVENTIONS), *promoted],
                 )
             )

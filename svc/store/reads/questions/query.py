@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import attrs
 
@@ -25,8 +25,9 @@ from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
 from svc.domain.columns.totals import COUNTED_IDS
 from svc.domain.quantities import count
-from svc.domain.queries.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, Dataset
+from svc.domain.queries.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, TOOL_CALLS, Dataset
 from svc.domain.queries.measures import COUNT
+from svc.domain.spans.span import Kind, Status
 from svc.store.postgres.database import Database
 from svc.store.postgres.rows import call_flag, printed, without_aged_out
 from svc.store.reads.questions.attributes import require_fields
@@ -37,7 +38,7 @@ from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S, GroupedRows
 from svc.store.reads.questions.measures import ESTIMATED, measure_columns
 from svc.store.reads.questions.open_rollups import NOT_CLOSED, OPEN_ROWS
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
-from svc.store.reads.questions.questions import Question, field_of
+from svc.store.reads.questions.questions import Question, field_of, filter_text
 from svc.store.reads.questions.spans_by_payload import SpansByPayload
 from svc.store.spans.availability import spans_with_payloads
 
@@ -45,7 +46,15 @@ from svc.store.spans.availability import spans_with_payloads
 NOTE_TIMEOUT_S: Final = 0.5
 #: Rows counted for such a note; more are said to be more.
 NOTE_ROWS: Final = 1_000
-OPEN_NOTE: Final = "not closed yet, so still growing: since {since}"
+OPEN_NOTE: Final = "hours and days since {since} are still open, so these sums grow"
+BOTH_NOTE: Final = "hours and days are both counted: filter by granularity, hour or day"
+#: The values of fields that have no others.
+_ONLY_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    (SPANS.name, "kind"): get_args(Kind),
+    (SPANS.name, "status"): get_args(Status),
+    (TOOL_CALLS.name, "status"): get_args(Status),
+    (METRIC_ROLLUPS.name, "granularity"): ("hour", "day"),
+}
 ESTIMATE_NOTE: Final = "more than {most} {name} are estimated, within 2 %"
 
 
@@ -206,8 +215,10 @@ class QueryStore:
         """
         if look_notes:
             return {"notes": list(look_notes)}
+        if not rows and (unknown := _unknown_values(question)):
+            return {"notes": unknown}
         if question.dataset is METRIC_ROLLUPS:
-            return await self._not_closed(question)
+            return await self._of_rollups(question, rows)
         if any(ESTIMATED in group for group in groups):
             return {"notes": [ESTIMATE_NOTE.format(name=question.measure.name, most=count(COUNTED_IDS))]}
         dataset = question.dataset
@@ -231,13 +242,16 @@ class QueryStore:
         shown = f"more than {count(NOTE_ROWS)}" if started > NOTE_ROWS else count(started)
         return {"notes": [f"0 by arrival; {shown} started in this range: by={EVENT_TIME}"]}
 
-    async def _not_closed(self, question: Question) -> dict[str, Any]:
-        """Since when hours of the answer are not closed, where there is anything in them."""
+    async def _of_rollups(self, question: Question, total: float) -> dict[str, Any]:
+        """Since when hours of the answer are not closed, if any is, and whether days are counted too."""
         where = question.where()
         sql = NOT_CLOSED.format(rows=OPEN_ROWS, where=where.sql())
         rows = await self.database.fetch(sql, *where.values, timeout_s=QUERY_TIMEOUT_S)
         since = rows[0]["since"]
-        return {} if since is None else {"notes": [OPEN_NOTE.format(since=timestamp(since))]}
+        notes = [] if since is None else [OPEN_NOTE.format(since=timestamp(since))]
+        if total and all(field.name != "granularity" for field, _value in question.filters):
+            notes.append(BOTH_NOTE)
+        return {"notes": notes} if notes else {}
 
 
 def _buckets_key(
@@ -250,6 +264,16 @@ def _buckets_key(
     in_cubes = interval in CALENDAR_INTERVALS
     key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
     return key, Grouping(interval, starts) if in_cubes else None
+
+
+def _unknown_values(question: Question) -> list[str]:
+    """Which filters no row can meet, since their field knows other values alone."""
+    return [
+        f"{field.name} is never '{text[:120]}', only {', '.join(values)}"
+        for field, value in question.filters
+        if (values := _ONLY_VALUES.get((question.dataset.name, field.name))) and value is not None
+        if (text := filter_text(value)) not in values
+    ]
 
 
 def _heading(question: Question) -> dict[str, Any]:

@@ -171,7 +171,9 @@ def field_of(dataset: Dataset, name: str, *, facet: bool = False) -> Field:
     if field is None or (facet and not field.facetable):
         raise Refused(
             UNKNOWN_FIELD.saying(
-                f"unknown field '{name[:100]}' for dataset '{dataset.name}'",
+                f"unknown field '{name[:100]}' for dataset '{dataset.name}'"
+                if field is None
+                else f"dataset '{dataset.name}' is filtered by '{name[:100]}', but not grouped by it",
                 allowed=[f.name for f in dataset.fields if f.facetable or not facet],
             )
         )

@@ -307,7 +307,7 @@ def of_one_span(filters: Mapping[str, FilterValue]) -> dict[str, Any]:
         if value is None or (field.type != "attribute" and field.name not in _ASKED_OF_SPANS):
             raise Refused(
                 UNKNOWN_FIELD.saying(
-                    f"'{field.name[:120]}' is null in no trace's filter: give a value"
+                    f"traces cannot be filtered by spans without '{field.name[:120]}': give a value"
                     if value is None
                     else f"traces are not filtered by '{field.name[:120]}' of their spans",
                     allowed=[

@@ -129,7 +129,7 @@ class TraceReads:
         if asked.by_payload:
             names = ", ".join(name for name, _ in (*asked.payload_attributes, *asked.payload_without))
             raise Refused(
-                BAD_REQUEST.saying(f"{names} is no field, so traces are not sorted: leave sort away")
+                BAD_REQUEST.saying(f"{names} is not a field, so traces come newest first: leave sort out")
             )
         where = narrowed_by_index(project_id, asked)
         by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
