@@ -39,9 +39,7 @@ RESENT_SHARE: Final = Figure(
 )
 LOG_BYTES: Final = Figure(4e9, "4 GB", (_RUNNING, "plus the log of the database, at most 4 GB"))
 MEMORY_BYTES: Final = Figure(0.85e9, "0.85 GB", (_RUNNING, "| memory at maximum ingest rate | 0.85 GB"))
-DECODERS_BYTES: Final = Figure(
-    195e6, "195 MB", (_BENCHMARKS, "| decoders, two | 122 MB | 117 MB | 119 MB | 195 MB |")
-)
+DECODERS_BYTES: Final = Figure(195e6, "195 MB", (_BENCHMARKS, "two decoder processes held 195 MB at most"))
 HISTORY_SPANS: Final = Figure(
     10e6, "ten million", (_BENCHMARKS, "Histories of one and of ten million spans (a million traces)")
 )
