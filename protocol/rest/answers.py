@@ -1,7 +1,7 @@
 """Answers of the query API and of health, and the failure envelope, as classes (contract §1, §4, §7).
 
-The document of the API is made from these; the handlers answer dictionaries of the same shape, and a test
-holds real answers against it.
+The store of questions answers these, every front sends them as they are, and the document of the API is made
+from them. What was not asked for is unset, and missing in the JSON.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class Measured(msgspec.Struct, kw_only=True):
     traces: int | UnsetType = UNSET
     sessions: int | UnsetType = UNSET
     users: int | UnsetType = UNSET
+
+    def figure(self, measure: str) -> Any:
+        """The value of a measure as it stands here; None where it is not known or was not asked for."""
+        value = getattr(self, measure)
+        return None if value is UNSET else value
 
 
 class Headed(msgspec.Struct, kw_only=True):
@@ -116,6 +121,12 @@ class ComparedValue(msgspec.Struct):
     value: float | None
     low: float | UnsetType | None = UNSET
     high: float | UnsetType | None = UNSET
+
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends of the interval, where there is one."""
+        if isinstance(self.low, float | int) and isinstance(self.high, float | int):
+            return self.low, self.high
+        return None
 
 
 class ComparedMeasure(msgspec.Struct):

@@ -99,8 +99,8 @@ async def _counts_agree(database: Database) -> int:
     by_rows = await kinds_by_rows(database)
     for project_id, kinds in by_rows.items():
         question = ask(project_id, "spans", (None, None), None)
-        facets = (await QueryStore(database).facets(question, "kind", _MOST_KINDS))["facets"]
-        by_cubes = {facet["value"]: facet["count"] for facet in facets if facet["count"]}
+        ranked = await QueryStore(database).facets(question, "kind", _MOST_KINDS)
+        by_cubes = {facet.value: facet.count for facet in ranked.facets if facet.count}
         if by_cubes != kinds:
             raise BackupDamaged(f"the counts of project {project_id} are {by_cubes}, its rows say {kinds}")
     return sum(sum(kinds.values()) for kinds in by_rows.values())

@@ -26,7 +26,7 @@ from protocol.rest.query import (
     instant,
 )
 from svc.application.open_store import open_store
-from svc.commands.asked import PRINTED, Answer
+from svc.commands.asked import PRINTED, Answer, notes_of
 from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
 from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
@@ -184,7 +184,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
         print_json(answer)
         return
     PRINTED[arguments.verb](answer)
-    for note in answer.get("notes", ()):
+    for note in notes_of(answer):
         print(printable(note))
     if arguments.verb == "series" and arguments.low is None and arguments.last is None:
         print("These are 24 hours; --last or --from names another range.")

@@ -5,31 +5,50 @@ Called by `trace-svc ask`. Reads nothing; what strangers named is printed withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import UNSET
+
+from protocol.rest.answers import (
+    Buckets,
+    Compared,
+    ComparedMeasure,
+    ComparedValue,
+    Counted,
+    FoundPage,
+    Measured,
+    Ranked,
+)
 from svc.commands.terminal import minute, print_columns, printable
 from svc.domain.quantities import count, duration, money, percent
 from svc.domain.queries.measures import COUNT
 
-Answer = dict[str, Any]
+Answer = Counted | Buckets | Ranked | FoundPage | Compared | dict[str, Any]
 
 #: Characters of a cell.
 _CELL: Final = 80
 
 
-def _figures(answer: Answer) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], tuple[str, ...]]]:
+def notes_of(answer: Answer) -> Sequence[str]:
+    """What an answer says beside its figures."""
+    return (answer.get("notes") if isinstance(answer, dict) else answer.notes) or ()
+
+
+def _figures(
+    answer: Counted | Buckets | Ranked,
+) -> tuple[tuple[str, ...], Callable[[Measured], tuple[str, ...]]]:
     """The heads of the figures of an answer, and how the cells below them are made of a group."""
-    name = answer.get("measure", COUNT.name)
+    name = answer.measure or COUNT.name
     if name == COUNT.name:
-        return ("COUNT",), lambda group: (count(group["count"]),)
+        return ("COUNT",), lambda group: (count(group.count),)
     write = _WRITERS.get(name, count)
 
-    def cells(group: Mapping[str, Any]) -> tuple[str, ...]:
-        value = group[name]
+    def cells(group: Measured) -> tuple[str, ...]:
+        value = group.figure(name)
         shown = value["total"] if isinstance(value, Mapping) else value
-        unpriced = (count(group["unpriced_spans"]),) if "unpriced_spans" in group else ()
-        return ("-" if shown is None else write(shown), *unpriced, count(group["count"]))
+        unpriced = () if group.unpriced_spans is UNSET else (count(group.unpriced_spans),)
+        return ("-" if shown is None else write(shown), *unpriced, count(group.count))
 
     unpriced_head = ("UNPRICED",) if name == "cost" else ()
     return (name.upper(), *unpriced_head, "COUNT"), cells
@@ -54,38 +73,37 @@ _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
-def _print_count(answer: Answer) -> None:
+def _print_count(answer: Counted) -> None:
     heads, cells = _figures(answer)
     print_columns([heads, cells(answer)])
 
 
-def _print_series(answer: Answer) -> None:
+def _print_series(answer: Buckets) -> None:
     heads, cells = _figures(answer)
-    if "series" not in answer:
+    if answer.series is UNSET:
         print_columns(
             [
                 ("SINCE", *heads),
-                *((minute(bucket["bucket_start"]), *cells(bucket)) for bucket in answer["buckets"]),
+                *((minute(bucket.bucket_start), *cells(bucket)) for bucket in answer.buckets),
             ]
         )
         return
-    columns = [one["buckets"] for one in answer["series"]]
-    rows = [("SINCE", "ALL", *(_value(one["value"]) for one in answer["series"]))]
-    for index, bucket in enumerate(answer["buckets"]):
-        figures = (cells(bucket)[0], *(cells(column[index])[0] for column in columns))
-        rows.append((minute(bucket["bucket_start"]), *figures))
+    rows = [("SINCE", "ALL", *(_value(series.value) for series in answer.series))]
+    for index, bucket in enumerate(answer.buckets):
+        figures = (cells(bucket)[0], *(cells(series.buckets[index])[0] for series in answer.series))
+        rows.append((minute(bucket.bucket_start), *figures))
     print_columns(rows)
 
 
-def _print_facets(answer: Answer) -> None:
-    if not answer["facets"]:
+def _print_facets(answer: Ranked) -> None:
+    if not answer.facets:
         print("No rows match.")
         return
     heads, cells = _figures(answer)
     print_columns(
         [
-            (answer["field"].upper(), *heads),
-            *((_value(facet["value"]), *cells(facet)) for facet in answer["facets"]),
+            (answer.field.upper(), *heads),
+            *((_value(facet.value), *cells(facet)) for facet in answer.facets),
         ]
     )
 
@@ -95,24 +113,24 @@ def _value(value: object) -> str:
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
-def _print_rows(answer: Answer) -> None:
-    if not answer["rows"]:
+def _print_rows(answer: FoundPage) -> None:
+    if not answer.rows:
         print("No rows match.")
         return
-    names = [name for name in answer["rows"][0]["fields"] if name in _SHOWN]
+    names = [name for name in answer.rows[0].fields if name in _SHOWN]
     print_columns(
         [
             ("WHEN", *(name.upper() for name in names)),
             *(
                 (
-                    minute(row["fields"].get("started_at") or row["created_at"]),
-                    *(_value(row["fields"][name]) for name in names),
+                    minute(row.fields.get("started_at") or row.created_at),
+                    *(_value(row.fields[name]) for name in names),
                 )
-                for row in answer["rows"]
+                for row in answer.rows
             ),
         ]
     )
-    if answer["next_cursor"]:
+    if answer.next_cursor:
         print("There are more: continue with --cursor (--json shows the value).")
 
 
@@ -122,7 +140,7 @@ _SHOWN: Final = (
 )  # fmt: skip
 
 
-def _print_traces(answer: Answer) -> None:
+def _print_traces(answer: dict[str, Any]) -> None:
     if not answer["traces"]:
         print("No traces match.")
         return
@@ -150,44 +168,35 @@ def _print_traces(answer: Answer) -> None:
 _MEANT: Final = {name: f"mean {name}" for name in ("duration", "cost", "tokens", "spans")}
 
 
-def _print_comparison(answer: Answer) -> None:
-    sides = ("baseline", "comparison")
+def _print_comparison(answer: Compared) -> None:
     print_columns(
         [
-            ("", *(side.upper() for side in sides)),
-            ("traces", *(count(answer[side]["traces"]) for side in sides)),
+            ("", "BASELINE", "COMPARISON"),
+            ("traces", count(answer.baseline.traces), count(answer.comparison.traces)),
             *(
                 (
-                    _MEANT.get(measured["measure"], measured["measure"]),
-                    *(_measure(measured, side) for side in sides),
+                    _MEANT.get(measured.measure, measured.measure),
+                    *(_measure(measured, value) for value in (measured.baseline, measured.comparison)),
                 )
-                for measured in answer["measures"]
+                for measured in answer.measures
             ),
         ]
     )
     print()
-    if not answer["moved"]:
+    if not answer.moved:
         print("No difference beyond what chance explains.")
         return
     rows = [("MOVED MOST", "VALUE", "BASELINE", "COMPARISON", "ODDS", "CHANCE ALONE")]
-    for moved in answer["moved"]:
-        shares = (percent(moved["baseline_share"]), percent(moved["comparison_share"]))
-        rows.append(
-            (
-                moved["field"],
-                _value(moved["value"]),
-                *shares,
-                count(moved["odds_ratio"]),
-                _chance(moved["p_value"]),
-            )
-        )
+    for moved in answer.moved:
+        shares = (percent(moved.baseline_share), percent(moved.comparison_share))
+        odds = count(moved.odds_ratio)
+        rows.append((moved.field, _value(moved.value), *shares, odds, _chance(moved.p_value)))
     print_columns(rows)
 
 
-def _measure(measured: Mapping[str, Any], side: str) -> str:
-    value = measured[side]["value"]
-    write = _UNIT_WRITERS[measured["unit"]] if not measured["measure"].endswith("_rate") else percent
-    return "-" if value is None else write(value)
+def _measure(measured: ComparedMeasure, compared: ComparedValue) -> str:
+    write = percent if measured.measure.endswith("_rate") else _UNIT_WRITERS[measured.unit]
+    return "-" if compared.value is None else write(compared.value)
 
 
 def _chance(p_value: float) -> str:
@@ -195,7 +204,7 @@ def _chance(p_value: float) -> str:
     return "less than once in 10,000" if p_value < 0.0001 else f"once in {count(round(1 / p_value))}"
 
 
-def _print_fields(answer: Answer) -> None:
+def _print_fields(answer: dict[str, Any]) -> None:
     for dataset in answer["datasets"]:
         print(printable(dataset["name"]))
         print("  fields       " + printable(", ".join(dataset["fields"])))
@@ -204,7 +213,8 @@ def _print_fields(answer: Answer) -> None:
         print("  measures     " + ", ".join(dataset["measures"]))
 
 
-PRINTED: Final[dict[str, Callable[[Answer], None]]] = {
+#: By verb, each of its own answer.
+PRINTED: Final[dict[str, Callable[[Any], None]]] = {
     "count": _print_count,
     "series": _print_series,
     "facets": _print_facets,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import attrs
+import msgspec
 import trio
 from quart import Response, request
 from quart.routing import QuartRule
@@ -37,6 +38,7 @@ from protocol.refusals import (
     Refusal,
     Refused,
 )
+from protocol.rest.answers import Buckets, Compared, Counted, FoundPage, Ranked
 from protocol.rest.query import (
     SEARCH_LIMIT_DEFAULT,
     SEARCH_LIMIT_MAX,
@@ -75,7 +77,7 @@ from svc.store.reads.usage.compare import CompareStore, Side, side_of
 
 log = logging.getLogger(__name__)
 
-Answer = Callable[[Grant, bytes], Awaitable[dict[str, Any]]]
+Answer = Callable[[Grant, bytes], Awaitable[msgspec.Struct]]
 
 
 @attrs.frozen
@@ -163,29 +165,29 @@ class App:
 
         return route
 
-    async def _count(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+    async def _count(self, grant: Grant, raw: bytes) -> Counted:
         body = read_body(raw, CountBody)
         return await self.queries.count(_question(grant, body, body.measure))
 
-    async def _timeseries(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+    async def _timeseries(self, grant: Grant, raw: bytes) -> Buckets:
         body = read_body(raw, TimeseriesBody)
         top_n = page_size(body.top_n, SERIES_DEFAULT, SERIES_MAX)
         question = _question(grant, body, body.measure)
         return await self.queries.timeseries(question, body.interval, body.group_by, top_n)
 
-    async def _facets(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+    async def _facets(self, grant: Grant, raw: bytes) -> Ranked:
         body = read_body(raw, FacetsBody)
         top_n = page_size(body.top_n, TOP_N_DEFAULT, TOP_N_MAX)
         question = _question(grant, body, body.measure)
         return await self.queries.facets(question, body.field, top_n, ascending=body.sort == "ascending")
 
-    async def _search(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+    async def _search(self, grant: Grant, raw: bytes) -> FoundPage:
         body = read_body(raw, SearchBody)
         limit = page_size(body.limit, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX)
         question = _question(grant, body)
         return await self.queries.search(question, searched(body.q), body.mode, limit, body.cursor)
 
-    async def _compare(self, grant: Grant, raw: bytes) -> dict[str, Any]:
+    async def _compare(self, grant: Grant, raw: bytes) -> Compared:
         body = read_body(raw, CompareBody)
         return await self.comparing.compare(grant.project_id, _side(body.baseline), _side(body.comparison))
 

@@ -39,10 +39,10 @@ from svc.store.backup.loading import without
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.migrate import RestoreUnderWay, migrate, migrations
-from svc.store.reads.questions.query import QueryStore
 from tests.conftest import copied, filled_once, fresh_database
 from tests.debian_postgres import DebianPostgres
 from tests.small_disk import small_disk
+from tests.store.as_json import JsonQueries
 from tests.store.reads.test_query import question
 from tests.store.retention.test_retention import AGES, DAY, Kept, tool
 from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
@@ -164,7 +164,7 @@ async def test_everything_comes_back_and_numbers_go_on(
     assert await same(kept.database, empty_database)
     assert done.rows == sum(len(rows) for rows in (await contents(kept.database)).values())
     # Counts come from cubes and from what triggers note; neither doubled.
-    assert await QueryStore(empty_database).count(question()) == await QueryStore(kept.database).count(
+    assert await JsonQueries(empty_database).count(question()) == await JsonQueries(kept.database).count(
         question()
     )
     found = await PostgresKeyStore(empty_database).keys_behind(minted.plaintext[:14])

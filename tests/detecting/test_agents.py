@@ -11,10 +11,10 @@ import attrs
 
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
 from tests.detecting.house import House, Settings, execute, replay
 from tests.detecting.story import MONDAY
+from tests.store.as_json import JsonQueries
 from tests.store.detection.counting.test_tallying import begin, tally_all
 from tests.store.spans.test_writing import PROJECT, fetch
 from tests.wire import span
@@ -98,7 +98,7 @@ async def test_of_two_agents_at_one_call_site_only_the_one_that_changes_is_repor
 
 async def test_the_agents_of_a_call_site_are_a_field_of_its_calls(store: Database) -> None:
     await replay(store, Team(0, 0.05))
-    reads = QueryStore(store)
+    reads = JsonQueries(store)
     calls = ask(PROJECT, "spans", (None, None), {"kind": "llm"})
     facets = await reads.facets(calls, "agent_path", 10)
     assert [(facet["value"], facet["count"]) for facet in facets["facets"]] == [

@@ -13,8 +13,10 @@ from typing import Any
 
 import attrs
 import pytest
+from msgspec import UNSET
 
 from protocol.detection import CaseMoved, Cause, Ref
+from protocol.rest.answers import Counted
 from svc.application.open_store import Store
 from svc.domain.attributes.conventions import CONVENTION_FIELDS
 from svc.domain.traces.agent_path import AGENT_PATH
@@ -153,7 +155,8 @@ async def test_without_extensions_their_arguments_are_refused_and_nothing_is_not
         reads = Reads.of(store, QueryStore(store), lambda: NOW, extensions=extensions)
         tool = catalogue(extensions=extensions).tools["query_count"]
         answer = await tool.handler(reads, 1, tool.read({"dataset": "spans", "range": range_}))
-        assert (answer["count"], "notes" in answer) == (0, extensions)
+        assert isinstance(answer, Counted)
+        assert (answer.count, answer.notes is not UNSET) == (0, extensions)
 
 
 def test_listed_values_are_those_of_the_specification_and_no_others_are_closed() -> None:

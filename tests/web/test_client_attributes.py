@@ -18,9 +18,9 @@ from svc.ingest.attributes import AttributeExchange
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.questions.attributes import AttributeReads
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
 from svc.store.spans.attribute_codes import AttributeCodes
+from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import PROJECT, Clock, one, store_of
 from tests.web.test_attributes import PAGE
 from tests.web.visitor import Visitor
@@ -189,7 +189,7 @@ async def test_what_a_client_says_of_itself_can_be_asked_and_is_shown(
     for field, values in client.fields.items():
         assert f"\n  {field}, {len(values)} value" in active
         assert f"<code>{field}</code>" in page
-        facets = await QueryStore(store).facets(ask(PROJECT, "spans", (None, None), None), field, 100)
+        facets = await JsonQueries(store).facets(ask(PROJECT, "spans", (None, None), None), field, 100)
         assert {facet["value"] for facet in facets["facets"]} - {None} == values
     # Whoever wrote is shown nowhere.
     assert "home.example" not in page + active + others

@@ -9,10 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
+from protocol.rest.answers import (
+    Compared,
+    ComparedExamples,
+    ComparedMeasure,
+    ComparedSize,
+    ComparedValue,
+    MovedValue,
+)
 from svc.domain.quantities import count
 from svc.domain.rca.statistics import Z_95, OddsRatio, benjamini_hochberg, odds_ratio, wilson
 
@@ -34,13 +42,13 @@ class Mean:
     value: float | None
     deviation: float | None
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> ComparedValue:
         """With the 95 % interval of the mean, null where there are too few to tell."""
         interval: tuple[float | None, float | None] = (None, None)
         if self.value is not None and self.deviation is not None and self.traces > 1:
             half = Z_95 * self.deviation / math.sqrt(self.traces)
             interval = (self.value - half, self.value + half)
-        return {"value": _rounded(self.value), "low": _rounded(interval[0]), "high": _rounded(interval[1])}
+        return ComparedValue(_rounded(self.value), _rounded(interval[0]), _rounded(interval[1]))
 
 
 @attrs.frozen
@@ -86,40 +94,40 @@ class Moved:
         """By how much the share grew."""
         return self.comparison_share - self.baseline_share
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> MovedValue:
         """As the answer has it."""
         value = self.value if len(self.value) <= VALUE_CHARS else f"{self.value[: VALUE_CHARS - 1]}…"
-        shown = {
-            "field": self.field,
-            "value": value,
-            "baseline_share": _rounded(self.baseline_share),
-            "comparison_share": _rounded(self.comparison_share),
-            "odds_ratio": _rounded(self.odds.ratio),
-            "odds_between": [_rounded(self.odds.low), _rounded(self.odds.high)],
-            "p_value": _rounded(self.odds.p_value),
-        }
+        shown = MovedValue(
+            self.field,
+            value,
+            _four_digits(self.baseline_share),
+            _four_digits(self.comparison_share),
+            _four_digits(self.odds.ratio),
+            [_four_digits(self.odds.low), _four_digits(self.odds.high)],
+            _four_digits(self.odds.p_value),
+        )
         if not self.baseline_share or not self.comparison_share:
-            shown["only_in"] = "baseline" if self.baseline_share else "comparison"
+            shown.only_in = "baseline" if self.baseline_share else "comparison"
         return shown
 
 
-def compared(
-    baseline: TracePopulation, comparison: TracePopulation, split_by: Collection[str]
-) -> dict[str, Any]:
+def compared(baseline: TracePopulation, comparison: TracePopulation, split_by: Collection[str]) -> Compared:
     """The answer. Fields that made the split are not ranked: by them the sides were chosen."""
     moved = moved_values(baseline, comparison, split_by)
-    return {
-        "baseline": {"traces": baseline.matched, "sampled": baseline.sampled},
-        "comparison": {"traces": comparison.matched, "sampled": comparison.sampled},
-        "measures": [_measure(name, unit, baseline, comparison) for name, unit in UNITS.items()],
-        "moved": [value.shown() for value in moved[:VALUES_SHOWN]],
-        "moved_left_out": max(0, len(moved) - VALUES_SHOWN),
-        "examples": {
-            "baseline": list(baseline.examples[:EXAMPLES_SHOWN]),
-            "comparison": list(comparison.examples[:EXAMPLES_SHOWN]),
-        },
-        "notes": _notes(baseline, comparison),
-    }
+    return Compared(
+        baseline=ComparedSize(baseline.matched, baseline.sampled),
+        comparison=ComparedSize(comparison.matched, comparison.sampled),
+        measures=[
+            ComparedMeasure(name, unit, _value(name, baseline), _value(name, comparison))
+            for name, unit in UNITS.items()
+        ],
+        moved=[value.shown() for value in moved[:VALUES_SHOWN]],
+        moved_left_out=max(0, len(moved) - VALUES_SHOWN),
+        examples=ComparedExamples(
+            list(baseline.examples[:EXAMPLES_SHOWN]), list(comparison.examples[:EXAMPLES_SHOWN])
+        ),
+        notes=_notes(baseline, comparison),
+    )
 
 
 def moved_values(
@@ -139,24 +147,13 @@ def moved_values(
     return sorted(moved, key=lambda value: (-abs(value.difference), value.field, value.value))
 
 
-def _measure(
-    name: str, unit: str | None, baseline: TracePopulation, comparison: TracePopulation
-) -> dict[str, Any]:
-    return {
-        "measure": name,
-        "unit": unit,
-        "baseline": _value(name, baseline),
-        "comparison": _value(name, comparison),
-    }
-
-
-def _value(name: str, population: TracePopulation) -> dict[str, Any]:
+def _value(name: str, population: TracePopulation) -> ComparedValue:
     if name in population.shares:
         low, high = wilson(population.shares[name], population.sampled)
         share = population.shares[name] / population.sampled if population.sampled else None
-        return {"value": _rounded(share), "low": _rounded(low), "high": _rounded(high)}
+        return ComparedValue(_rounded(share), _rounded(low), _rounded(high))
     if name in population.quantiles:
-        return {"value": _rounded(population.quantiles[name])}
+        return ComparedValue(_rounded(population.quantiles[name]))
     return population.means[name].shown()
 
 
@@ -173,7 +170,9 @@ def _notes(baseline: TracePopulation, comparison: TracePopulation) -> list[str]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To four digits, which is more than any of these figures is sure of."""
-    if value is None or value == 0:
-        return value
-    return round(value, 3 - math.floor(math.log10(abs(value))))
+    return None if value is None else _four_digits(value)
+
+
+def _four_digits(value: float) -> float:
+    """More than any of these figures is sure of."""
+    return value if value == 0 else round(value, 3 - math.floor(math.log10(abs(value))))

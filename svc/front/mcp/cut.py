@@ -20,7 +20,7 @@ KEPT_BYTES: Final = 256 * 1024
 _MIB: Final = 1024 * 1024
 
 
-def encoded(answer: dict[str, Any], room_bytes: int) -> bytes:
+def encoded(answer: dict[str, Any] | msgspec.Struct, room_bytes: int) -> bytes:
     """An answer as JSON. Raises `ToolError` when it has no room."""
     raw = msgspec.json.encode(answer)
     if answer_bytes(raw) > room_bytes:

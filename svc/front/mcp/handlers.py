@@ -64,19 +64,19 @@ async def get_project(reads: Reads, project_id: int, _asked: a.GetProject) -> An
     answer = {
         **project,
         "pipeline_version": PIPELINE_VERSION,
-        "counts": {"spans": spans["count"], **project["counts"]},
+        "counts": {"spans": spans.count, **project["counts"]},
         "judge_runtime": await reads.runs.judge_runtime(project_id, reads.ambient),
         "watching": {"enabled_classifiers": enabled, **watched},
     }
     if reads.extensions:
-        answer["first_look"] = await reads.first_look.brief(project_id, spans["count"], reads.now())
+        answer["first_look"] = await reads.first_look.brief(project_id, int(spans.count), reads.now())
     return answer
 
 
 async def list_call_sites(reads: Reads, project_id: int, _asked: a.ListCallSites) -> Answer:
     """The call sites, the busiest first."""
     facets = await reads.queries.facets(_everything(project_id, SPANS), "call_site_id", COUNTED_SITES)
-    counts = {facet["value"]: facet["count"] for facet in facets["facets"]}
+    counts = {str(facet.value): facet.count for facet in facets.facets if facet.value is not None}
     sites, left_out = await reads.call_sites.page(project_id, reads.now(), list(counts))
     return {
         "call_sites": [{**site, "sample_count": counts.get(site["id"], 0)} for site in sites],

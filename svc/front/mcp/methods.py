@@ -186,7 +186,7 @@ class Methods:
         arguments: dict[str, Any],
         room_bytes: int,
         opening: Opening,
-        encode: Callable[[dict[str, Any], int], Any],
+        encode: Callable[[Any, int], Any],
     ) -> Any:
         """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
         parsed = tool.read(arguments)
@@ -214,7 +214,7 @@ def unknown_method(method: str) -> Fault:
     return Fault(METHOD_NOT_FOUND, f"method not found: {method[:200]}")
 
 
-def _told(answer: dict[str, Any], room_bytes: int) -> msgspec.Raw:
+def _told(answer: dict[str, Any] | msgspec.Struct, room_bytes: int) -> msgspec.Raw:
     """A tool's answer: the same JSON as a text and as an object. Raises `ToolError` when it has no room."""
     raw = encoded(answer, room_bytes)
     return msgspec.Raw(

@@ -5,10 +5,11 @@ As `svc.front.mcp.handlers`: arguments in, an answer fit for JSON out, one proje
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
+from protocol.rest.answers import Buckets, Compared, Counted, FoundPage, Ranked
 from protocol.rest.query import SERIES_DEFAULT, SERIES_MAX, TOP_N_DEFAULT, TOP_N_MAX, page_size
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.queries.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset, Field
@@ -21,6 +22,7 @@ from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.usage.compare import Side, side_of
 
 Answer = dict[str, Any]
+_Noted = TypeVar("_Noted", Counted, Buckets, Ranked, FoundPage)
 
 
 async def describe_dataset(reads: Reads, project_id: int, asked: a.DescribeDataset) -> Answer:
@@ -37,12 +39,12 @@ async def describe_dataset(reads: Reads, project_id: int, asked: a.DescribeDatas
     }
 
 
-async def query_count(reads: Reads, project_id: int, asked: a.QueryCountExtended) -> Answer:
+async def query_count(reads: Reads, project_id: int, asked: a.QueryCountExtended) -> Counted:
     """A count, and a measure beside it."""
     return _specified(reads, await reads.queries.count(await _question(reads, project_id, asked)))
 
 
-async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseriesExtended) -> Answer:
+async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseriesExtended) -> Buckets:
     """Counts and a measure by interval."""
     return _specified(
         reads,
@@ -55,7 +57,7 @@ async def query_timeseries(reads: Reads, project_id: int, asked: a.QueryTimeseri
     )
 
 
-async def query_facets(reads: Reads, project_id: int, asked: a.QueryFacetsExtended) -> Answer:
+async def query_facets(reads: Reads, project_id: int, asked: a.QueryFacetsExtended) -> Ranked:
     """Counts and a measure by value."""
     top_n = page_size(given(asked.top_n), TOP_N_DEFAULT, TOP_N_MAX)
     return _specified(
@@ -66,7 +68,7 @@ async def query_facets(reads: Reads, project_id: int, asked: a.QueryFacetsExtend
     )
 
 
-async def query_search(reads: Reads, project_id: int, asked: a.QuerySearchExtended) -> Answer:
+async def query_search(reads: Reads, project_id: int, asked: a.QuerySearchExtended) -> FoundPage:
     """A page of rows."""
     return _specified(
         reads,
@@ -80,9 +82,11 @@ async def query_search(reads: Reads, project_id: int, asked: a.QuerySearchExtend
     )
 
 
-def _specified(reads: Reads, answer: Answer) -> Answer:
+def _specified(reads: Reads, answer: _Noted) -> _Noted:
     """The answer, without notes where the specification is kept to the letter."""
-    return answer if reads.extensions else {name: answer[name] for name in answer if name != "notes"}
+    if not reads.extensions:
+        answer.notes = UNSET
+    return answer
 
 
 async def _question(
@@ -145,7 +149,7 @@ def _is_facet(field: Field, extensions: bool) -> bool:
     return field.facetable and (extensions or field.counted_ahead)
 
 
-async def compare(reads: Reads, project_id: int, asked: a.Compare) -> Answer:
+async def compare(reads: Reads, project_id: int, asked: a.Compare) -> Compared:
     """Two populations of traces against each other."""
     return await reads.comparing.compare(project_id, _side(asked.baseline), _side(asked.comparison))
 

@@ -42,7 +42,7 @@ class Tool:
 
     name: str
     arguments: type[Arguments]
-    handler: Callable[[Reads, int, Any], Awaitable[dict[str, Any]]]
+    handler: Callable[[Reads, int, Any], Awaitable[dict[str, Any] | msgspec.Struct]]
     ask_for: dict[str, str] = attrs.field(factory=dict)
     hints: dict[str, str] = attrs.field(factory=dict)
     specified: type[Arguments] | None = None

@@ -89,7 +89,7 @@ class BoardReads:
             question, interval_of(narrowed, period), narrowed.field, SHOWN_APART
         )
         total = None if is_additive(narrowed.measure) else await queries.count(question)
-        answer_notes = [*notes, *answer.get("notes", ()), *(total or {}).get("notes", ())]
+        answer_notes = [*notes, *(answer.notes or ()), *((total and total.notes) or ())]
         return BoardChart(
             chart,
             narrowed.at(*bounds),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from protocol.rest.answers import Bucket, Buckets, Counted
 from svc.domain.calendar import day_of, hour_of
 from svc.domain.quantities import compact, count
 from svc.domain.queries.measures import COUNT, QueryMeasure
@@ -18,7 +19,7 @@ from svc.store.accounts.kept_charts import TITLE_CHARS, KeptChart
 from svc.web.overview.explore_question import Explored, parameters_of, with_filter
 from svc.web.overview.overview_charts import ChartHead, ChartMaker, ChartSeries, OverviewChart, Tone
 from svc.web.overview.overview_period import DAY, WEEK, DayRange
-from svc.web.overview.overview_reads import Steps, folded_steps, split_steps
+from svc.web.overview.overview_reads import Steps, folded_steps, split_steps, text_of
 from svc.web.shell import words
 from svc.web.shell.measure_text import LABELS, measured_number, measured_text, number_text
 
@@ -132,11 +133,11 @@ def interval_of(explored: Explored, period: DayRange) -> str:
 
 
 def notes_of(
-    explored: Explored, period: DayRange, page: DayRange, answer: Mapping[str, Any], *, is_whole: bool
+    explored: Explored, period: DayRange, page: DayRange, answer: Buckets, *, is_whole: bool
 ) -> list[str]:
     """What its sum leaves out, and what sets a chart apart from those of the page."""
     notes = []
-    unpriced = sum(bucket.get("unpriced_spans") or 0 for bucket in answer["buckets"])
+    unpriced = sum(bucket.unpriced_spans or 0 for bucket in answer.buckets)
     if unpriced:
         notes.append(_UNPRICED.format(spans=words.counted(unpriced, "span")))
     if not explored.range.preset:
@@ -154,8 +155,8 @@ def drawn(
     chart: KeptChart,
     explored: Explored,
     period: DayRange,
-    answer: Mapping[str, Any],
-    total: Mapping[str, Any] | None,
+    answer: Buckets,
+    total: Counted | None,
 ) -> OverviewChart:
     """The drawing of an answer: stacked bars of what adds up, else a line for each value.
 
@@ -165,20 +166,22 @@ def drawn(
     maker = ChartMaker(period, explored.at)
     write = _writer(explored)
 
-    def figure_of(bucket: Mapping[str, Any]) -> float | None:
+    def figure_of(bucket: Bucket) -> float | None:
         return measured_number(measure.name, bucket)
 
     if total is None:
-        figures = [figure for bucket in answer["buckets"] if (figure := figure_of(bucket)) is not None]
+        figures = [figure for bucket in answer.buckets if (figure := figure_of(bucket)) is not None]
         head = ChartHead(f"kept-{chart.id}", chart.title, write(sum(figures) if figures else None), "")
         return maker.bars(head, _stacked(split_steps(period, answer, figure_of)), write)
     head = ChartHead(f"kept-{chart.id}", chart.title, measured_text(measure.name, total), "")
-    by_value = {line["value"]: folded_steps(period, line["buckets"], figure_of) for line in answer["series"]}
+    by_value = {
+        text_of(line.value): folded_steps(period, line.buckets, figure_of) for line in answer.series or ()
+    }
     lines = [
         ChartSeries(_name(value), tone, steps)
         for (value, steps), tone in zip(by_value.items(), _TONES, strict=False)
     ]
-    all_ = ChartSeries("all", "s1", folded_steps(period, answer["buckets"], figure_of))
+    all_ = ChartSeries("all", "s1", folded_steps(period, answer.buckets, figure_of))
     return maker.lines(head, lines or [all_], write)
 
 

@@ -5,7 +5,7 @@ The address is the question, and the same question stands below as an API call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC
 from functools import partial
 from typing import Any, Final
@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from protocol.refusals import Refused
+from protocol.rest.answers import Bucket, Counted, Facet, FoundRow
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
 from svc.domain.queries.datasets import DATASETS
@@ -35,10 +36,10 @@ TIMEOUT_S: Final = 10.0
 
 @attrs.define
 class _Answers:
-    total: Mapping[str, Any] | None = None
-    buckets: list[dict[str, Any]] = attrs.field(factory=list)
-    facets: list[dict[str, Any]] = attrs.field(factory=list)
-    rows: list[dict[str, Any]] = attrs.field(factory=list)
+    total: Counted | None = None
+    buckets: Sequence[Bucket] = ()
+    facets: Sequence[Facet] = ()
+    rows: Sequence[FoundRow] = ()
     #: What is to be said beside the numbers, such as how far payloads were looked into.
     notes: Sequence[str] = ()
     slow: bool = False
@@ -73,7 +74,7 @@ async def explore_page(visit: Visit, *, typed: str | None = None, wrong: str = "
         "calls": as_calls(visit, explored),
         "keeping": await _keeping(visit, explored, typed, wrong),
         "aged_out": await aged_out(
-            visit, [row["fields"].get("payload_available", True) for row in answers.rows]
+            visit, [row.fields.get("payload_available", True) for row in answers.rows]
         ),
     }
     return Html("overview/explore", context, status=400 if wrong else 200)
@@ -123,12 +124,12 @@ async def _answer(visit: Visit, explored: Explored, question: Question, answers:
         # Payloads are looked into once for all of it.
         question, notes = await queries.chosen(question)
         answers.total = await queries.count(question)
-        answers.notes = [*explored.unknown, *notes, *answers.total.get("notes", ())]
-        answers.buckets = (await queries.timeseries(question, explored.interval))["buckets"]
-        answers.facets = (await queries.facets(question, explored.field, FACETS_SHOWN))["facets"]
+        answers.notes = [*explored.unknown, *notes, *(answers.total.notes or ())]
+        answers.buckets = (await queries.timeseries(question, explored.interval)).buckets
+        answers.facets = (await queries.facets(question, explored.field, FACETS_SHOWN)).facets
         if explored.dataset.searched:
             limit = min(ROWS, SEARCH_LIMIT_DEFAULT)
-            answers.rows = (await queries.search(question, text, None, limit, None))["rows"]
+            answers.rows = (await queries.search(question, text, None, limit, None)).rows
     answers.slow = patience.cancelled_caught
 
 

@@ -5,11 +5,12 @@ Called by `svc.web.overview.explore`. Never reads the store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from protocol.rest.answers import Bucket, Counted, Facet
 from svc.domain.quantities import count
 from svc.domain.queries.measures import COUNT, QueryMeasure
 from svc.web.overview.explore_question import Explored
@@ -22,25 +23,25 @@ ROWS: Final = 50
 TIMES: Final = {"started_at": "when it happened", "created_at": "when it arrived"}
 
 
-def headline(explored: Explored, total: Mapping[str, Any]) -> str:
+def headline(explored: Explored, total: Counted) -> str:
     """The value over the whole range, with the rows that it is worked out of."""
     noun = explored.dataset.name.replace("_", " ")
-    rows = f"{count(total['count'])} {noun}"
+    rows = f"{count(total.count)} {noun}"
     if explored.measure is not COUNT:
-        unpriced = total.get("unpriced_spans")
+        unpriced = total.unpriced_spans
         without = f" · {count(unpriced)} without a price" if unpriced else ""
         value = measured_text(explored.measure.name, total)
         return f"{LABELS[explored.measure.name]} {value}{without} · {rows}"
-    return f"{count(total['count'])} in the sum of {noun}" if explored.dataset.counted_as == "sum" else rows
+    return f"{count(total.count)} in the sum of {noun}" if explored.dataset.counted_as == "sum" else rows
 
 
-def bars(measure: QueryMeasure, buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def bars(measure: QueryMeasure, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
     """The buckets with their places in the drawing; one without a value has no height."""
     values = [measured_number(measure.name, bucket) for bucket in buckets]
     width = 1 / max(1, len(buckets))
     return [
         {
-            "bucket_start": bucket["bucket_start"],
+            "bucket_start": bucket.bucket_start,
             "value": value,
             "x": index * width,
             "width": width,
@@ -50,11 +51,11 @@ def bars(measure: QueryMeasure, buckets: Sequence[Mapping[str, Any]]) -> list[di
     ]
 
 
-def facet_bars(measure: QueryMeasure, facets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def facet_bars(measure: QueryMeasure, facets: Sequence[Facet]) -> list[dict[str, Any]]:
     """The values of a field with the measure of each, and how wide its bar is."""
     values = [measured_number(measure.name, facet) for facet in facets]
     return [
-        {**facet, "measured": value, "share": share}
+        {"value": facet.value, "measured": value, "share": share}
         for facet, value, share in zip(facets, values, _shares(values), strict=True)
     ]
 

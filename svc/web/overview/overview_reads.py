@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from protocol.rest.answers import Bucket, Buckets, Measured
 from protocol.storage import Slow
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.detect.engine.histogram import Histogram
@@ -26,6 +27,7 @@ from svc.store.reads.traces.trace_drawing import TraceHistogram
 from svc.store.reads.traces.trace_filter import TraceFilter
 from svc.web.overview.overview_period import DayRange
 from svc.web.shell import words
+from svc.web.shell.measure_text import measured_number
 
 TIMEOUT_S: Final = 10.0
 _TRACES_TIMEOUT_S: Final = 3.0
@@ -157,16 +159,16 @@ class OverviewReads:
             if dimension.has_cost:
                 answer = await queries.timeseries(question, interval, dimension.field, SHOWN_APART)
             else:
-                answer = {**await queries.timeseries(question, interval), "series": []}
+                answer = await queries.timeseries(question, interval)
             if measure == "cost":
                 overview.spend = split_steps(period, answer, figure_of)
             else:
                 # Of the same values, so that a colour is one of them in both charts.
                 overview.tokens = split_steps(period, answer, figure_of, among=list(overview.spend))
         tools = await queries.timeseries(self._question(period, "tool", "errors"), interval)
-        overview.tool_calls = folded_steps(period, tools["buckets"], lambda bucket: bucket["count"] or None)
+        overview.tool_calls = folded_steps(period, tools.buckets, lambda bucket: bucket.count or None)
         overview.tool_failures = folded_steps(
-            period, tools["buckets"], lambda bucket: bucket["errors"] if bucket["count"] else None
+            period, tools.buckets, lambda bucket: bucket.figure("errors") if bucket.count else None
         )
         durations = await queries.durations(self._question(period, dimension.kind, "duration_p95"))
         bins: list[Counter[int]] = [Counter() for _ in period.starts]
@@ -177,29 +179,28 @@ class OverviewReads:
 
     async def _rows(self, period: DayRange, dimension: Dimension) -> Sequence[CallSums]:
         queries = QueryStore(self.database)
-        by_value: dict[str | None, dict[str, Any]] = {}
+        by_value: dict[str | None, list[Measured]] = {}
         for measure in _measures(dimension):
             answer = await queries.facets(
                 self._question(period, dimension.kind, measure), dimension.field, _RANKED
             )
-            for facet in answer["facets"]:
-                by_value.setdefault(facet["value"], {}).update(facet)
-        rows = [call_sums(value, facet) for value, facet in by_value.items()]
+            for facet in answer.facets:
+                by_value.setdefault(text_of(facet.value), []).append(facet)
+        rows = [call_sums(value, facets) for value, facets in by_value.items()]
         return sorted(
             rows, key=lambda row: (-(row.cost or 0), -row.calls, row.value is None, row.value or "")
         )
 
     async def _sums(self, period: DayRange, dimension: Dimension) -> CallSums:
         queries = QueryStore(self.database)
-        sums: dict[str, Any] = {}
-        for measure in _measures(dimension):
-            sums |= await queries.count(self._question(period, dimension.kind, measure))
-        if not dimension.has_cost:
-            # What is spent does not depend on what is split.
-            for measure in ("cost", "tokens"):
-                answer = await queries.count(self._question(period, "llm", measure))
-                sums |= {name: value for name, value in answer.items() if name != "count"}
-        return call_sums(None, sums)
+        answers = [
+            await queries.count(self._question(period, dimension.kind, measure))
+            for measure in _measures(dimension)
+        ]
+        # What is spent does not depend on what is split.
+        beside = [] if dimension.has_cost else ["cost", "tokens"]
+        answers += [await queries.count(self._question(period, "llm", measure)) for measure in beside]
+        return call_sums(None, answers)
 
 
 def _measures(dimension: Dimension) -> Sequence[str]:
@@ -208,18 +209,27 @@ def _measures(dimension: Dimension) -> Sequence[str]:
     return ("errors", "duration_p50", "duration_p95", *costs)
 
 
-def call_sums(value: str | None, answer: Mapping[str, Any]) -> CallSums:
-    """From the measures of an answer, as far as they are there."""
-    cost = answer.get("cost")
+def text_of(value: object) -> str | None:
+    """A value of a field as pages name it."""
+    return None if value is None else str(value)
+
+
+def call_sums(value: str | None, answers: Sequence[Measured]) -> CallSums:
+    """From answers that measure one thing each; the count is that of the first."""
+
+    def figure(name: str) -> Any:
+        return next((each for answer in answers if (each := answer.figure(name)) is not None), None)
+
+    cost = figure("cost")
     return CallSums(
         value,
-        int(answer.get("count") or 0),
-        int(answer.get("errors") or 0),
+        int(figure("count") or 0),
+        int(figure("errors") or 0),
         None if cost is None else Decimal(cost),
-        int(answer.get("unpriced_spans") or 0),
-        answer.get("tokens") or {},
-        answer.get("duration_p50"),
-        answer.get("duration_p95"),
+        int(figure("unpriced_spans") or 0),
+        figure("tokens") or {},
+        figure("duration_p50"),
+        figure("duration_p95"),
     )
 
 
@@ -240,27 +250,27 @@ def together(rows: Iterable[CallSums]) -> CallSums:
     return total
 
 
-def _cost(bucket: Mapping[str, Any]) -> float | None:
-    return None if bucket["cost"] is None else float(bucket["cost"])
+def _cost(bucket: Bucket) -> float | None:
+    return measured_number("cost", bucket)
 
 
-def _all_tokens(bucket: Mapping[str, Any]) -> float | None:
-    return None if bucket["tokens"] is None else float(bucket["tokens"]["total"])
+def _all_tokens(bucket: Bucket) -> float | None:
+    return measured_number("tokens", bucket)
 
 
 def split_steps(
     period: DayRange,
-    answer: Mapping[str, Any],
-    figure_of: Callable[[Mapping[str, Any]], float | None],
+    answer: Buckets,
+    figure_of: Callable[[Bucket], float | None],
     among: Sequence[str | None] = (),
 ) -> dict[str | None, Steps]:
     """The series of the largest values by step, and what is left of all buckets as None.
 
     `among` are the values that may stand apart, in their order; any may where it names none.
     """
-    total = folded_steps(period, answer["buckets"], figure_of)
+    total = folded_steps(period, answer.buckets, figure_of)
     values = [value for value in among if value is not None]
-    series = {line["value"]: line["buckets"] for line in answer["series"] if line["value"] is not None}
+    series = {str(line.value): line.buckets for line in answer.series or () if line.value is not None}
     apart = {
         value: folded_steps(period, series[value], figure_of) for value in values or series if value in series
     }
@@ -281,13 +291,13 @@ def split_steps(
 
 def folded_steps(
     period: DayRange,
-    buckets: Iterable[Mapping[str, Any]],
-    figure_of: Callable[[Mapping[str, Any]], float | None],
+    buckets: Iterable[Bucket],
+    figure_of: Callable[[Bucket], float | None],
 ) -> Steps:
     """A figure of buckets by step; None where no bucket has one."""
     steps: list[float | None] = [None] * len(period.starts)
     for bucket in buckets:
-        number, value = period.place(words.parsed(bucket["bucket_start"])), figure_of(bucket)
+        number, value = period.place(words.parsed(bucket.bucket_start)), figure_of(bucket)
         if value is not None and 0 <= number < len(steps):
             steps[number] = (steps[number] or 0.0) + value
     return steps

@@ -5,11 +5,11 @@ Called by `svc.web.overview.populations`. Never reads the store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
+from protocol.rest.answers import Compared, ComparedMeasure, ComparedValue
 from svc.domain.quantities import count, duration, money, percent
 
 MEASURES: Final = {
@@ -23,7 +23,7 @@ MEASURES: Final = {
 }
 
 
-def headline(answer: Mapping[str, Any] | None, *, by_time: bool, slow: bool, wrong: str) -> str:
+def headline(answer: Compared | None, *, by_time: bool, slow: bool, wrong: str) -> str:
     """The answer to the page's question, in a sentence."""
     if wrong:
         return "This comparison is not possible"
@@ -31,18 +31,18 @@ def headline(answer: Mapping[str, Any] | None, *, by_time: bool, slow: bool, wro
         return "Too many traces to compare in time"
     if answer is None:
         return "What is different about some traces?"
-    if not answer["comparison"]["traces"]:
+    if not answer.comparison.traces:
         return "No traces match"
-    if not answer["baseline"]["traces"]:
+    if not answer.baseline.traces:
         return "No other traces to compare with"
-    if not answer["moved"]:
+    if not answer.moved:
         return "No significant difference"
     # What they have more often says more than what they lack.
-    risen = [value for value in answer["moved"] if value["comparison_share"] > value["baseline_share"]]
-    first = (risen or answer["moved"])[0]
-    shares = percent(first["comparison_share"]), percent(first["baseline_share"])
+    risen = [value for value in answer.moved if value.comparison_share > value.baseline_share]
+    first = (risen or answer.moved)[0]
+    shares = percent(first.comparison_share), percent(first.baseline_share)
     others = "before" if by_time else "of the others"
-    return f"{shares[0]} have {first['field']} {first['value']}, {shares[1]} {others}"
+    return f"{shares[0]} have {first.field} {first.value}, {shares[1]} {others}"
 
 
 @attrs.frozen
@@ -54,23 +54,26 @@ class MeasureRow:
     apart: bool
 
 
-def measure_row(measured: Mapping[str, Any]) -> MeasureRow:
+def measure_row(measured: ComparedMeasure) -> MeasureRow:
     """A measure of the answer."""
-    name = measured["measure"]
-    before, since = measured["baseline"], measured["comparison"]
+    name = measured.measure
+    before, since = measured.baseline, measured.comparison
+    intervals = before.interval(), since.interval()
     apart = False
-    if None not in (before.get("low"), before.get("high"), since.get("low"), since.get("high")):
-        apart = before["high"] < since["low"] or since["high"] < before["low"]
+    if intervals[0] is not None and intervals[1] is not None:
+        apart = intervals[0][1] < intervals[1][0] or intervals[1][1] < intervals[0][0]
     return MeasureRow(MEASURES[name], (_shown(name, before), _shown(name, since)), apart)
 
 
-def _shown(name: str, value: Mapping[str, Any]) -> tuple[str, str]:
+def _shown(name: str, value: ComparedValue) -> tuple[str, str]:
     write = _WRITERS.get(name, count)
-    if value["value"] is None:
+    if value.value is None:
         return "–", ""
-    if value.get("low") is None or value.get("high") is None:
-        return write(value["value"]), ""
-    return write(value["value"]), f"{write(max(0.0, value['low']))} to {write(value['high'])}"
+    interval = value.interval()
+    if interval is None:
+        return write(value.value), ""
+    low, high = interval
+    return write(value.value), f"{write(max(0.0, low))} to {write(high)}"
 
 
 _WRITERS: Final = {

@@ -123,7 +123,7 @@ async def populations(visit: Visit) -> Html:
         "wrong": wrong,
         "slow": slow,
         "headline": headline(answer, by_time=compared.since is not None, slow=slow, wrong=wrong),
-        "measures": [] if answer is None else [measure_row(measured) for measured in answer["measures"]],
+        "measures": [] if answer is None else [measure_row(measured) for measured in answer.measures],
         "presets": PRESETS,
         "heads": ("Before", "Since") if compared.since else ("The others", "These traces"),
     }

@@ -50,7 +50,7 @@ async def user(visit: Visit) -> Html | Refusal:
     figures = await reads.of(period, DIMENSIONS["model"], by_value=False)
     queries = QueryStore(visit.means.history)
     facets = await queries.facets(_question(visit, period, user_id), "session_id", SESSIONS_SHOWN + 1)
-    ids = [facet["value"] for facet in facets["facets"] if facet["value"] is not None]
+    ids = [str(facet.value) for facet in facets.facets if facet.value is not None]
     sessions = SessionReads(visit.means.history)
     sums = await sessions.summaries(visit.project.id, ids[:SESSIONS_SHOWN])
     context: dict[str, Any] = {
@@ -155,11 +155,12 @@ async def _failures(
     question = _question(visit, period, user_id, kind="tool", status="error")
     answer = await QueryStore(visit.means.history).facets(question, "tool", _TOOLS_SHOWN)
     failures = []
-    for facet in answer["facets"]:
-        if facet["value"] is not None:
-            narrowed = read_filters(f"{filters.with_('tool', facet['value'])} status:error")
+    for facet in answer.facets:
+        if facet.value is not None:
+            tool = str(facet.value)
+            narrowed = read_filters(f"{filters.with_('tool', tool)} status:error")
             address = traces_address(visit, narrowed, period.low, period.high)
-            failures.append((facet["value"], facet["count"], address))
+            failures.append((tool, int(facet.count), address))
     return failures
 
 

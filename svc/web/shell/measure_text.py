@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from protocol.rest.answers import Measured
 from svc.domain.quantities import NOT_KNOWN, Number, count, duration, money, percent
 from svc.domain.queries.measures import MeasureName
 
@@ -31,9 +32,9 @@ _WRITERS: Final[dict[MeasureName, Callable[[Number | None], str]]] = {
 }
 
 
-def measured_number(measure: MeasureName, answer: Mapping[str, Any]) -> float | None:
+def measured_number(measure: MeasureName, answer: Measured) -> float | None:
     """The value of a measure in an answer, a bucket or a facet; None where nothing is known."""
-    value = answer.get(measure)
+    value = answer.figure(measure)
     if isinstance(value, Mapping):
         value = value["total"]
     return None if value is None else float(value)
@@ -44,6 +45,6 @@ def number_text(measure: MeasureName, value: float | None) -> str:
     return NOT_KNOWN if value is None else _WRITERS.get(measure, count)(value)
 
 
-def measured_text(measure: MeasureName, answer: Mapping[str, Any]) -> str:
+def measured_text(measure: MeasureName, answer: Measured) -> str:
     """The value of a measure in an answer as text."""
     return number_text(measure, measured_number(measure, answer))

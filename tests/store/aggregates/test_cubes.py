@@ -17,8 +17,8 @@ from svc.store.aggregates.closed_hours import GRACE, HOUR, mark_dirty
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.migrate import migrations
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from tests.store.as_json import JsonQueries
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
@@ -60,7 +60,7 @@ async def raw(store: Database, sql: str, *values: Any) -> list[tuple[Any, ...]]:
 
 async def agree(store: Database, low: datetime | None, high: datetime | None, dice: random.Random) -> None:
     """Every kind of question answers what counting the raw rows answers."""
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     where = (
         "project_id = 1 and created_at >= coalesce($1::timestamptz, '1970-01-01')"
         " and created_at < coalesce($2::timestamptz, '9999-01-01')"
@@ -189,7 +189,7 @@ async def test_a_closed_question_is_answered_without_reading_a_span(store: Datab
 
     await store.run(work)
     low, high = hour_of(clock.now), hour_of(clock.now) + HOUR
-    queries, failed = QueryStore(store), question(low=low, high=high, status="error")
+    queries, failed = JsonQueries(store), question(low=low, high=high, status="error")
     assert await queries.count(question(low=low, high=high)) == {"count": 8}
     (count,) = (await queries.facets(failed, "status", 5))["facets"]
     assert count == {"value": "error", "count": (await queries.count(failed))["count"]}
@@ -238,7 +238,7 @@ async def test_hours_of_an_earlier_release_count_what_failed_row_by_row_until_th
 async def test_a_range_may_end_where_the_calendar_does(store: Database, clock: Clock) -> None:
     await store_of(store, clock).write(rows(*(chat(n, random.Random(n)) for n in range(1, 9))))
     await CubeStore(store).build(clock.now + 3 * HOUR, 10)
-    queries, last = QueryStore(store), datetime.max.replace(tzinfo=UTC)
+    queries, last = JsonQueries(store), datetime.max.replace(tzinfo=UTC)
     for low, count in ((None, 8), (clock.now - HOUR, 8), (last - timedelta(minutes=5), 0), (last, 0)):
         asked = question(low=low, high=last)
         assert await queries.count(asked) == {"count": count}

@@ -16,12 +16,12 @@ from svc.store.postgres.embedded.server import Served
 from svc.store.reads.exporting import ExportReads
 from svc.store.reads.one_trace.skeleton import SkeletonReads
 from svc.store.reads.one_trace.trace_kin import TraceKin
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
 from svc.store.reads.traces.traces import TraceFilter, TraceReads
 from svc.store.reads.usage.sessions import SessionReads
 from tests.conftest import copied
+from tests.store.as_json import JsonQueries
 from tests.store.reads.test_reads import _tell, trace_id
 from tests.store.spans.test_writing import NOW, PROJECT
 
@@ -50,7 +50,7 @@ async def rows_of(chunks: AsyncIterator[Any]) -> list[Any]:
 
 async def search(store: Database, q: str | None) -> Any:
     question = ask(PROJECT, "spans", (LOW, HIGH), {})
-    return await QueryStore(store).search(question, q, None, 100, None)
+    return await JsonQueries(store).search(question, q, None, 100, None)
 
 
 async def outline(store: Database) -> Any:

@@ -18,17 +18,17 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.questions.attributes import OTHER_SHOWN, AttributeReads
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_counts import TraceCounts
 from svc.store.reads.traces.trace_filter import of_one_span
 from svc.store.reads.traces.traces import TraceFilter, TraceReads
-from svc.store.reads.usage.compare import CompareStore, side_of
+from svc.store.reads.usage.compare import side_of
 from svc.store.spans import attribute_codes
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.traces import PostgresTraceStore
 from tests.conftest import copied, filled_once
+from tests.store.as_json import JsonComparing, JsonQueries
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 HOUR = timedelta(hours=1)
@@ -152,7 +152,7 @@ FILTERS: list[dict[str, Any]] = [
 async def test_a_filter_by_attribute_counts_the_spans_that_say_it(
     sent: Database, filters: dict[str, Any]
 ) -> None:
-    queries, expected = QueryStore(sent), matching(**filters)
+    queries, expected = JsonQueries(sent), matching(**filters)
     assert (await queries.count(question(**filters)))["count"] == len(expected)
     found = await queries.search(question(**filters), None, None, 1_000, None)
     numbers = {int(row["fields"]["span_id"], 16) for row in found["rows"]}
@@ -162,7 +162,7 @@ async def test_a_filter_by_attribute_counts_the_spans_that_say_it(
 
 
 async def test_facets_of_an_attribute_count_each_value_and_those_without(sent: Database) -> None:
-    queries = QueryStore(sent)
+    queries = JsonQueries(sent)
     facets = (await queries.facets(question(), "environment", 10))["facets"]
     assert {row["value"]: row["count"] for row in facets} == Counter(
         span["environment"] for span in SENT.values()
@@ -177,7 +177,7 @@ async def test_facets_of_an_attribute_count_each_value_and_those_without(sent: D
 
 
 async def test_any_measure_is_asked_by_attribute(sent: Database) -> None:
-    answer = await QueryStore(sent).facets(question("error_rate", tool="search"), "environment", 10)
+    answer = await JsonQueries(sent).facets(question("error_rate", tool="search"), "environment", 10)
     for row in answer["facets"]:
         chosen = matching(tool="search", environment=row["value"])
         failed = sum(span["failed"] for span in chosen)
@@ -188,7 +188,7 @@ async def test_any_measure_is_asked_by_attribute(sent: Database) -> None:
 
 
 async def test_a_series_by_attribute_adds_up_to_its_facets(sent: Database) -> None:
-    answer = await QueryStore(sent).timeseries(question(), "hour", "environment", 5)
+    answer = await JsonQueries(sent).timeseries(question(), "hour", "environment", 5)
     sums = {
         series["value"]: sum(bucket["count"] for bucket in series["buckets"]) for series in answer["series"]
     }
@@ -205,7 +205,7 @@ async def test_values_beyond_the_most_are_one_that_can_be_asked_for(
     spans = store_of(store, clock)
     for number, env in enumerate(("a", "b", "c", "d"), 1):
         await spans.write(rows(one(number, start=clock.now, attributes={"env": env})))
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     facets = (await queries.facets(question(), "environment", 10))["facets"]
     assert {row["value"]: row["count"] for row in facets} == {"a": 1, "b": 1, OTHER_SHOWN: 2}
     assert (await queries.count(question(environment=OTHER_SHOWN)))["count"] == 2
@@ -214,7 +214,7 @@ async def test_values_beyond_the_most_are_one_that_can_be_asked_for(
 async def test_a_promoted_key_is_a_facet_and_any_other_is_refused_with_those_that_are(
     changeable: Database,
 ) -> None:
-    queries, keys = QueryStore(changeable), AttributeKeys(changeable)
+    queries, keys = JsonQueries(changeable), AttributeKeys(changeable)
     with pytest.raises(Refused) as refused:
         await queries.facets(question(), "attr.shop.tier", 10)
     assert refused.value.refusal.code == "QUERY.UNKNOWN_FIELD"
@@ -327,7 +327,7 @@ async def test_filters_of_spans_find_the_traces_with_one_that_has_them_all(
 ) -> None:
     trace_filter = TraceFilter(low=LOW, high=HIGH, **of_one_span(filters))
     page = await TraceReads(sent, SpanReads(sent)).page(PROJECT, trace_filter, limit=100, cursor=None)
-    found = await QueryStore(sent).search(question(**filters), None, None, 1_000, None)
+    found = await JsonQueries(sent).search(question(**filters), None, None, 1_000, None)
     assert {row["trace_id"] for row in page["traces"]} == {row["fields"]["trace_id"] for row in found["rows"]}
     histogram = await TraceCounts(sent).histogram(PROJECT, trace_filter, HOUR, timeout_s=30, budget_s=10)
     assert histogram.count == len(page["traces"])
@@ -341,14 +341,14 @@ def test_what_no_trace_can_be_asked_is_refused(filters: dict[str, Any]) -> None:
 
 async def test_another_project_is_never_asked(sent: Database) -> None:
     other = ask(PROJECT + 1, "spans", (LOW, HIGH), {"environment": "prod"})
-    assert (await QueryStore(sent).count(other))["count"] == 0
+    assert (await JsonQueries(sent).count(other))["count"] == 0
     assert await AttributeReads(sent).names(PROJECT + 1) == []
 
 
 async def test_comparing_tells_which_attributes_moved(sent: Database) -> None:
     baseline = side_of(LOW, HIGH, {"environment": "prod", "tool": "search"}, None, None)
     comparison = side_of(LOW, HIGH, {"environment": "test"}, None, None)
-    answer = await CompareStore(sent).compare(PROJECT, baseline, comparison)
+    answer = await JsonComparing(sent).compare(PROJECT, baseline, comparison)
     expected = {span["trace"] for span in matching(environment="test")}
     assert answer["comparison"]["traces"] == len(expected)
     assert {row["field"] for row in answer["moved"]}.isdisjoint({"environment", "tool"})

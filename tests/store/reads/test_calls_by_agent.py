@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from svc.store.postgres.database import Database
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question, ask
+from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
 AGENTS = ("planner", "writer/draft", None)
@@ -50,7 +50,7 @@ async def test_calls_are_counted_and_listed_by_the_agent_above_them(
     store: Database, agent: str | None, by: str
 ) -> None:
     await calls(store)
-    queries, of_agent = QueryStore(store), {"agent_path": agent}
+    queries, of_agent = JsonQueries(store), {"agent_path": agent}
     assert (await queries.count(asked(filters=of_agent, by=by)))["count"] == len(numbers(agent))
     failed = [n for n in numbers(agent) if n % 4 == 0]
     assert (await queries.count(asked(filters={**of_agent, "status": "error"})))["count"] == len(failed)
@@ -61,7 +61,7 @@ async def test_calls_are_counted_and_listed_by_the_agent_above_them(
 
 async def test_the_agents_of_calls_are_ranked_and_drawn_with_every_measure(store: Database) -> None:
     await calls(store)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     facets = (await queries.facets(asked(), "agent_path", 10))["facets"]
     assert {facet["value"]: facet["count"] for facet in facets} == dict.fromkeys(AGENTS, 4)
     failed = (await queries.facets(asked(measure="errors", filters={"name": "tool-0"}), "agent_path", 2))[
@@ -77,4 +77,4 @@ async def test_a_call_is_never_told_by_the_span_of_another_project(store: Databa
     await calls(store, 3)
     await store_of(store).write(rows(one(1, start=NOW), project=PROJECT + 1))
     other = ask(PROJECT + 1, "tool_calls", (None, None), {"agent_path": "planner"})
-    assert (await QueryStore(store).count(other))["count"] == 0
+    assert (await JsonQueries(store).count(other))["count"] == 0

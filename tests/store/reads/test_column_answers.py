@@ -22,10 +22,10 @@ from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.questions import column_answers, column_segments, grouped
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
 from tests.conftest import copied, filled_once
 from tests.examples import share
+from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -127,7 +127,7 @@ async def rows_alone(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
 
 
 async def answers(
-    queries: QueryStore, low: datetime, high: datetime, by: str, filters: Any, turn: int
+    queries: JsonQueries, low: datetime, high: datetime, by: str, filters: Any, turn: int
 ) -> list[Any]:
     found: list[Any] = []
     for number, measure in share(list(enumerate(MEASURES)), turn, 3):
@@ -148,7 +148,7 @@ async def agree(
     filters: Any,
     turn: int = 0,
 ) -> None:
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     for shift, by in enumerate(("created_at", "started_at")):
         by_columns = await answers(queries, low, high, by, filters, turn + shift)
         async with rows_alone(monkeypatch):
@@ -215,13 +215,13 @@ async def test_ranges_of_hours_days_and_less_than_an_hour_are_what_rows_say(
         (midnight - 300 * DAY, midnight + 300 * DAY),
     ):
         question = ask(1, SPANS.name, (low, high), {}, by="started_at", measure="cost")
-        mine = await QueryStore(sent).facets(question, "model_id", 50)
+        mine = await JsonQueries(sent).facets(question, "model_id", 50)
         async with rows_alone(monkeypatch):
-            assert await QueryStore(sent).facets(question, "model_id", 50) == mine
+            assert await JsonQueries(sent).facets(question, "model_id", 50) == mine
     open_ended = ask(1, SPANS.name, (None, None), {}, by="started_at", measure="cost")
-    mine = await QueryStore(sent).facets(open_ended, "user_id", 50)
+    mine = await JsonQueries(sent).facets(open_ended, "user_id", 50)
     async with rows_alone(monkeypatch):
-        assert await QueryStore(sent).facets(open_ended, "user_id", 50) == mine
+        assert await JsonQueries(sent).facets(open_ended, "user_id", 50) == mine
 
 
 async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_anew(
@@ -277,10 +277,10 @@ async def test_costs_of_any_digits_add_up_exactly(sent: Database, monkeypatch: p
     )
     (row,) = await fetch(sent, "select sum(total_cost) as cost from span where usage_repeats is null")
     assert (await covered(sent)) > 0
-    assert Decimal((await QueryStore(sent).count(question))["cost"]) == row["cost"]
-    mine = await QueryStore(sent).facets(question, "model_id", 50)
+    assert Decimal((await JsonQueries(sent).count(question))["cost"]) == row["cost"]
+    mine = await JsonQueries(sent).facets(question, "model_id", 50)
     async with rows_alone(monkeypatch):
-        assert await QueryStore(sent).facets(question, "model_id", 50) == mine
+        assert await JsonQueries(sent).facets(question, "model_id", 50) == mine
 
 
 async def test_what_no_column_can_hold_is_read_from_its_rows(
@@ -331,9 +331,9 @@ async def test_days_that_are_added_up_answer_from_their_sums_alone(
             for filters in ({}, {"status": "error"}, {"environment": "production", "kind": "llm"}):
                 question = ask(1, SPANS.name, (low, high), filters, by=by, measure=measure)
                 for field in ("model_id", "name", "tag"):
-                    mine = await QueryStore(sent).timeseries(question, "hour", field, 50)
+                    mine = await JsonQueries(sent).timeseries(question, "hour", field, 50)
                     async with rows_alone(monkeypatch):
-                        assert await QueryStore(sent).timeseries(question, "hour", field, 50) == mine
+                        assert await JsonQueries(sent).timeseries(question, "hour", field, 50) == mine
 
 
 async def test_percentiles_of_whole_days_come_from_their_sums_alone(
@@ -348,9 +348,9 @@ async def test_percentiles_of_whole_days_come_from_their_sums_alone(
                 1, SPANS.name, (midnight - 2 * DAY, midnight), filters, by=by, measure="duration_p95"
             )
             for field in ("kind", "call_site_id"):
-                mine = await QueryStore(sent).timeseries(question, "day", field, 50)
+                mine = await JsonQueries(sent).timeseries(question, "day", field, 50)
                 async with rows_alone(monkeypatch):
-                    theirs = await QueryStore(sent).timeseries(question, "day", field, 50)
+                    theirs = await JsonQueries(sent).timeseries(question, "day", field, 50)
                 assert alike(mine, theirs)
 
 
@@ -387,9 +387,9 @@ async def test_sums_that_no_column_can_hold_are_read_from_the_columns_of_each_sp
     # Durations are summed all the same.
     assert 0b11000 in {row["summed"] for row in await fetch(sent, "select summed from span_column_day")}
     question = ask(1, SPANS.name, (NOW - 9 * DAY, NOW + DAY), {}, by="started_at", measure="cost")
-    mine = await QueryStore(sent).facets(question, "kind", 50)
+    mine = await JsonQueries(sent).facets(question, "kind", 50)
     async with rows_alone(monkeypatch):
-        assert await QueryStore(sent).facets(question, "kind", 50) == mine
+        assert await JsonQueries(sent).facets(question, "kind", 50) == mine
 
 
 async def test_two_projects_never_share_columns(sent: Database) -> None:
@@ -397,7 +397,7 @@ async def test_two_projects_never_share_columns(sent: Database) -> None:
     await store_of(sent).write(rows(other, project=2))
     await build(sent, NOW + DAY)
     question = ask(1, SPANS.name, (NOW - 9 * DAY, NOW + DAY), {"name": "foreign"}, measure="traces")
-    assert (await QueryStore(sent).count(question))["count"] == 0
+    assert (await JsonQueries(sent).count(question))["count"] == 0
 
 
 def test_a_bin_stands_for_durations_within_one_per_cent() -> None:

@@ -16,8 +16,9 @@ from svc.domain.queries.population_comparison import UNITS, Mean, TracePopulatio
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.reads.usage import compare as compare_module
-from svc.store.reads.usage.compare import CompareStore, side_of
+from svc.store.reads.usage.compare import side_of
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.as_json import JsonComparing, as_json
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 DAY = timedelta(days=1)
@@ -26,7 +27,7 @@ SWITCH = NOW - DAY
 
 
 @pytest.fixture
-async def switched(store: Database) -> CompareStore:
+async def switched(store: Database) -> JsonComparing:
     """A hundred and twenty traces before a switch of models and as many since; the last forty fail more."""
     assert (await ProjectStore(store).make_default()).id == PROJECT
     dice = random.Random(3)
@@ -62,14 +63,14 @@ async def switched(store: Database) -> CompareStore:
     traces = PostgresTraceStore(store)
     while (await traces.settle(clock.now + timedelta(minutes=1), 100)).seen:
         pass
-    return CompareStore(store)
+    return JsonComparing(store)
 
 
 def measures(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {measure.pop("measure"): measure for measure in answer["measures"]}
 
 
-async def test_before_and_since_differ_in_what_changed_and_in_nothing_else(switched: CompareStore) -> None:
+async def test_before_and_since_differ_in_what_changed_and_in_nothing_else(switched: JsonComparing) -> None:
     answer = await switched.compare(
         PROJECT, side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
     )
@@ -99,7 +100,7 @@ async def test_before_and_since_differ_in_what_changed_and_in_nothing_else(switc
     assert len(msgspec.json.encode(answer)) <= 4096
 
 
-async def test_failing_against_healthy_does_not_rank_what_made_the_split(switched: CompareStore) -> None:
+async def test_failing_against_healthy_does_not_rank_what_made_the_split(switched: JsonComparing) -> None:
     answer = await switched.compare(
         PROJECT, side_of(None, None, None, "ok", None), side_of(None, None, None, "error", None)
     )
@@ -107,7 +108,7 @@ async def test_failing_against_healthy_does_not_rank_what_made_the_split(switche
     assert {value["field"] for value in answer["moved"]} == {"model_id", "provided_model_name"}
 
 
-async def test_a_filter_asks_for_one_span_that_has_it_all(switched: CompareStore) -> None:
+async def test_a_filter_asks_for_one_span_that_has_it_all(switched: JsonComparing) -> None:
     everything = side_of(None, None, None, None, None)
     failed_tool = side_of(None, None, {"name": "book", "error_type": "TimeoutError"}, None, None)
     answer = await switched.compare(PROJECT, everything, failed_tool)
@@ -124,7 +125,7 @@ async def test_a_filter_asks_for_one_span_that_has_it_all(switched: CompareStore
 
 
 async def test_no_more_traces_are_sampled_than_its_bound_and_the_same_ones_each_time(
-    switched: CompareStore, monkeypatch: pytest.MonkeyPatch
+    switched: JsonComparing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compare_module, "SAMPLED_TRACES", 50)
     sides = side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
@@ -134,7 +135,7 @@ async def test_no_more_traces_are_sampled_than_its_bound_and_the_same_ones_each_
     assert await switched.compare(PROJECT, *sides) == answer
 
 
-async def test_other_projects_are_on_neither_side(switched: CompareStore) -> None:
+async def test_other_projects_are_on_neither_side(switched: JsonComparing) -> None:
     everything = side_of(None, None, None, None, None)
     answer = await switched.compare(2, everything, everything)
     assert answer["baseline"]["traces"] == answer["comparison"]["traces"] == 0
@@ -163,7 +164,7 @@ _counts = st.dictionaries(
 def test_any_two_populations_have_an_answer_of_bounded_size(
     before: dict[tuple[str, str], int], since: dict[tuple[str, str], int]
 ) -> None:
-    answer = compared(population(500, before), population(500, since), ["kind"])
+    answer = as_json(compared(population(500, before), population(500, since), ["kind"]))
     assert all(value["field"] == "name" for value in answer["moved"])
     differences = [abs(v["comparison_share"] - v["baseline_share"]) for v in answer["moved"]]
     assert differences == sorted(differences, reverse=True)

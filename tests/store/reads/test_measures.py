@@ -23,9 +23,10 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.questions.event_time import day_stretches
-from svc.store.reads.questions.query import NOTE_ROWS, QueryStore
+from svc.store.reads.questions.query import NOTE_ROWS
 from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 DAY = timedelta(days=1)
@@ -117,7 +118,7 @@ def within(all_rows: Iterable[Any], by: str, keep: Callable[[Any], bool] = lambd
 async def test_each_measure_of_each_time_is_what_the_rows_add_up_to(
     sent: Database, dataset: Any, by: str
 ) -> None:
-    queries = QueryStore(sent)
+    queries = JsonQueries(sent)
     all_rows = await fetch(sent, f"select * from {dataset.table}")
     assert len(within(all_rows, "created_at")) != len(within(all_rows, "started_at"))
     for measure in dataset.measures:
@@ -152,7 +153,7 @@ async def test_each_measure_of_each_time_is_what_the_rows_add_up_to(
 
 
 async def test_facets_are_ranked_by_their_measure_either_way(sent: Database) -> None:
-    queries = QueryStore(sent)
+    queries = JsonQueries(sent)
     all_rows = within(await fetch(sent, "select * from span"), "started_at")
     for measure, key in (
         ("errors", "errors"),
@@ -174,7 +175,7 @@ async def test_facets_are_ranked_by_their_measure_either_way(sent: Database) -> 
 
 
 async def test_a_span_that_comes_a_week_late_changes_its_own_hour_and_no_other(sent: Database) -> None:
-    queries = QueryStore(sent)
+    queries = JsonQueries(sent)
     question = asked("errors", "started_at")
     before = (await queries.timeseries(question, "hour"))["buckets"]
     clock = Clock()
@@ -191,7 +192,7 @@ async def test_a_span_that_comes_a_week_late_changes_its_own_hour_and_no_other(s
 async def test_counts_by_arrival_come_from_the_cubes_as_before(sent: Database) -> None:
     while (await CubeStore(sent).build(NOW, 1000)).more:
         pass
-    queries = QueryStore(sent)
+    queries = JsonQueries(sent)
     all_rows = await fetch(sent, "select * from span")
     assert await queries.count(asked("count", "created_at")) == {"count": len(within(all_rows, "created_at"))}
     assert await queries.count(asked("count", "started_at")) == {
@@ -204,7 +205,7 @@ async def test_counts_by_arrival_come_from_the_cubes_as_before(sent: Database) -
 
 
 async def test_minutes_are_buckets_too(sent: Database) -> None:
-    queries = QueryStore(sent)
+    queries = JsonQueries(sent)
     low = NOW - timedelta(hours=30)
     question = ask(1, "spans", (low, NOW), None, by="started_at")
     buckets = (await queries.timeseries(question, "minute"))["buckets"]
@@ -227,7 +228,7 @@ async def test_an_answer_by_arrival_says_what_started_in_its_range(store: Databa
     day = NOW - 30 * DAY
     for number in range(8):
         await store_of(store, clock).write(rows(one(number + 1, start=day, trace_id=bytes([7]) * 16)))
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     question = ask(1, "spans", (day - DAY, day + DAY), None)
     note = {"notes": ["0 by arrival; 8 started in this range: by=started_at"]}
     assert await queries.count(question) == {"count": 0} | note
@@ -253,7 +254,7 @@ async def test_a_note_counts_no_more_than_its_bound(store: Database) -> None:
         )
 
     await store.run(work)
-    answer = await QueryStore(store).count(ask(1, "spans", (NOW - 31 * DAY, NOW - 29 * DAY), None))
+    answer = await JsonQueries(store).count(ask(1, "spans", (NOW - 31 * DAY, NOW - 29 * DAY), None))
     assert answer["notes"] == ["0 by arrival; more than 1,000 started in this range: by=started_at"]
 
 
@@ -262,7 +263,7 @@ async def test_a_note_counts_no_more_than_its_bound(store: Database) -> None:
 
 @pytest.mark.parametrize("dataset", ["spans", "tool_calls"])
 async def test_pages_by_event_time_hold_each_row_once_newest_first(sent: Database, dataset: str) -> None:
-    queries = QueryStore(sent)
+    queries = JsonQueries(sent)
     question = asked("count", "started_at", dataset, status="ok")
     expected = within(
         await fetch(sent, f"select * from {DATASETS[dataset].table}"),
@@ -342,7 +343,7 @@ def test_a_time_that_a_dataset_has_not_is_refused() -> None:
 
 
 async def test_every_measure_answers_on_an_empty_project(store: Database) -> None:
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     for dataset in DATASETS.values():
         for measure in dataset.measures:
             question = ask(1, dataset.name, (LOW, HIGH), None, measure=measure)

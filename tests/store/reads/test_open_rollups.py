@@ -13,10 +13,11 @@ from svc.runtime.clock import now
 from svc.store.aggregates.closed_hours import GRACE, HOUR
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.database import Database
-from svc.store.reads.questions.query import BOTH_NOTE, QueryStore
+from svc.store.reads.questions.query import BOTH_NOTE
 from svc.store.reads.questions.questions import ask
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.alerts.telling import project_of
+from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 
 
@@ -27,7 +28,7 @@ async def counted(
     range_: tuple[datetime | None, datetime | None] = (None, None),
 ) -> dict[str, Any]:
     filters = {"metric": metric, "granularity": granularity}
-    return await QueryStore(store).count(ask(1, "metric_rollups", range_, filters))
+    return await JsonQueries(store).count(ask(1, "metric_rollups", range_, filters))
 
 
 async def arrive(store: Database, *moments: datetime) -> None:
@@ -50,7 +51,7 @@ async def test_the_first_span_is_counted_at_once_and_said_to_be_of_an_open_hour(
         notes = [f"hours and days since {timestamp(start)} are still open, so these sums grow"]
         assert await counted(store, granularity) == {"count": 2, "notes": notes}
         assert await counted(store, granularity, "ingested_traces") == {"count": 1, "notes": notes}
-    assert BOTH_NOTE in (await QueryStore(store).count(ask(1, "metric_rollups", (None, None), {})))["notes"]
+    assert BOTH_NOTE in (await JsonQueries(store).count(ask(1, "metric_rollups", (None, None), {})))["notes"]
     unknown = {"count": 0, "notes": ["granularity is never 'daily', only hour, day"]}
     assert await counted(store, "daily") == unknown
     over = (moment - 3 * HOUR, hour_of(moment))
@@ -71,12 +72,12 @@ async def test_closed_and_open_hours_are_each_counted_once(store: Database, clos
         answer = await counted(store, granularity)
         assert answer["count"] == 14
         assert answer["notes"]
-    series = await QueryStore(store).timeseries(
+    series = await JsonQueries(store).timeseries(
         ask(1, "metric_rollups", (moments[0] - HOUR, this_hour + HOUR), {"granularity": "hour"}), "hour"
     )
     # Two spans and a trace in each hour.
     assert [bucket["count"] for bucket in series["buckets"]][1:] == [3] * 7
-    facets = await QueryStore(store).facets(
+    facets = await JsonQueries(store).facets(
         ask(1, "metric_rollups", (None, None), {"granularity": "day"}), "metric", 5
     )
     assert [(facet["value"], facet["count"]) for facet in facets["facets"][:2]] == [
@@ -89,4 +90,4 @@ async def test_two_projects_never_share_an_open_hour(store: Database) -> None:
     await project_of(store)
     await arrive(store, now())
     other = ask(2, "metric_rollups", (None, None), {"granularity": "hour"})
-    assert await QueryStore(store).count(other) == {"count": 0}
+    assert await JsonQueries(store).count(other) == {"count": 0}

@@ -16,8 +16,8 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.questions.buckets import CALENDAR_INTERVALS, bucket_starts
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
+from tests.store.as_json import JsonQueries
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, one, rows, store_of
 
@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-async def filled(store: Database) -> QueryStore:
+async def filled(store: Database) -> JsonQueries:
     clock = Clock()
     spans = store_of(store, clock)
     for number in range(1, 13):
@@ -39,7 +39,7 @@ async def filled(store: Database) -> QueryStore:
         }
         trace_id = bytes([number]) * 16
         await spans.write(rows(one(number, trace_id=trace_id, attributes=attributes, name=f"chat_{number}%")))
-    return QueryStore(store)
+    return JsonQueries(store)
 
 
 def question(
@@ -48,7 +48,7 @@ def question(
     return ask(1, dataset, (low, high), filters)
 
 
-async def test_count_counts_what_the_question_names(filled: QueryStore) -> None:
+async def test_count_counts_what_the_question_names(filled: JsonQueries) -> None:
     assert await filled.count(question()) == {"count": 12}
     assert await filled.count(question(session_id="s1")) == {"count": 6}
     assert await filled.count(question(session_id="s1", provided_model_name="gpt-4o")) == {"count": 2}
@@ -56,7 +56,7 @@ async def test_count_counts_what_the_question_names(filled: QueryStore) -> None:
     assert await filled.count(ask(2, "spans", (None, None), {})) == {"count": 0}
 
 
-async def test_a_range_is_half_open(filled: QueryStore) -> None:
+async def test_a_range_is_half_open(filled: JsonQueries) -> None:
     found = await filled.search(question(), None, None, 100, None)
     newest = datetime.fromisoformat(found["rows"][0]["created_at"])
     assert await filled.count(question(low=newest)) == {"count": 1}
@@ -64,15 +64,15 @@ async def test_a_range_is_half_open(filled: QueryStore) -> None:
 
 
 @pytest.mark.parametrize("value", ["zz", "0102", "", 5, True])
-async def test_an_id_that_is_none_matches_nothing(filled: QueryStore, value: Any) -> None:
+async def test_an_id_that_is_none_matches_nothing(filled: JsonQueries, value: Any) -> None:
     assert await filled.count(question(trace_id=value)) == {"count": 0}
 
 
-async def test_an_id_is_matched_in_any_letter_case(filled: QueryStore) -> None:
+async def test_an_id_is_matched_in_any_letter_case(filled: JsonQueries) -> None:
     assert await filled.count(question(trace_id="0A" * 16)) == {"count": 1}
 
 
-async def test_facets_are_most_frequent_first_then_by_value_and_null_is_a_value(filled: QueryStore) -> None:
+async def test_facets_are_most_frequent_first_then_by_value_and_null_is_a_value(filled: JsonQueries) -> None:
     answer = await filled.facets(question(), "model_id", 20)
     assert [(f["value"], f["count"]) for f in answer["facets"]] == [
         ("claude-sonnet-4-5", 4),
@@ -82,7 +82,7 @@ async def test_facets_are_most_frequent_first_then_by_value_and_null_is_a_value(
     assert len((await filled.facets(question(), "model_id", 1))["facets"]) == 1
 
 
-async def test_timeseries_holds_empty_buckets_and_adds_up(filled: QueryStore) -> None:
+async def test_timeseries_holds_empty_buckets_and_adds_up(filled: JsonQueries) -> None:
     low, high = NOW - DAY, NOW
     answer = await filled.timeseries(question(low=low, high=high), "hour")
     assert len(answer["buckets"]) == 24
@@ -91,7 +91,7 @@ async def test_timeseries_holds_empty_buckets_and_adds_up(filled: QueryStore) ->
 
 
 @pytest.mark.parametrize("interval", CALENDAR_INTERVALS)
-async def test_buckets_are_those_of_the_database(filled: QueryStore, interval: str) -> None:
+async def test_buckets_are_those_of_the_database(filled: JsonQueries, interval: str) -> None:
     low, high = NOW - 40 * DAY, NOW
     buckets = (await filled.timeseries(question(low=low, high=high), interval))["buckets"]
     assert sum(bucket["count"] for bucket in buckets) == 12
@@ -128,7 +128,7 @@ def test_buckets_cover_the_range_without_gaps(low: datetime, span: timedelta, in
         assert starts[-1] < high
 
 
-async def test_search_pages_through_everything_once_newest_first(filled: QueryStore) -> None:
+async def test_search_pages_through_everything_once_newest_first(filled: JsonQueries) -> None:
     seen: list[str] = []
     cursor = None
     while True:
@@ -145,13 +145,13 @@ async def test_search_pages_through_everything_once_newest_first(filled: QuerySt
     "cursor", ["garbage", "", "e30", "WyJzcGFucyJd", "é", "WyJ0b29sX2NhbGxzIiwiMjAyNiJd"]
 )
 async def test_an_unreadable_or_foreign_cursor_restarts_at_the_newest_page(
-    filled: QueryStore, cursor: str
+    filled: JsonQueries, cursor: str
 ) -> None:
     first = await filled.search(question(), None, None, 5, None)
     assert await filled.search(question(), None, None, 5, cursor) == first
 
 
-async def test_q_is_a_literal_case_insensitive_substring(filled: QueryStore) -> None:
+async def test_q_is_a_literal_case_insensitive_substring(filled: JsonQueries) -> None:
     async def found(q: str) -> int:
         return len((await filled.search(question(), q, None, 100, None))["rows"])
 
@@ -167,7 +167,7 @@ async def test_q_is_a_literal_case_insensitive_substring(filled: QueryStore) -> 
 
 
 async def test_every_dataset_answers_even_when_it_is_empty(store: Database) -> None:
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     for name, dataset in DATASETS.items():
         asked = question(name, NOW - DAY, NOW)
         assert await queries.count(asked) == {"count": 0}
@@ -188,7 +188,7 @@ async def test_metric_rollups_add_up_their_values_with_fractions(store: Database
         )
 
     await store.run(work)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     assert await queries.count(question("metric_rollups", granularity="hour")) == {"count": 3.5}
     with pytest.raises(Refused, match="metric_rollups"):
         await queries.search(question("metric_rollups"), None, None, 5, None)
@@ -216,7 +216,7 @@ async def test_no_query_reads_a_whole_table(store: Database) -> None:
         pass
     await store.fetch("analyze")
     explaining = Explaining(store)
-    queries = QueryStore(explaining)  # type: ignore[arg-type]
+    queries = JsonQueries(explaining)  # type: ignore[arg-type]
     low, high = NOW - timedelta(hours=1), NOW
     await queries.search(question(), None, None, 50, None)
     await queries.search(question(session_id="s5"), None, None, 50, None)

@@ -23,11 +23,11 @@ from svc.store.aggregates.blocks import grams_of, hashed
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads import search
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.traces import trace_groups, trace_ids, trace_search
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
 from svc.store.reads.traces.traces import TraceFilter, TraceReads
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.as_json import JsonQueries
 from tests.store.reads.test_query import question
 from tests.store.reads.test_reads import Explaining
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
@@ -104,7 +104,7 @@ async def agree(store: Database, dice: random.Random) -> None:
     if q.strip():
         found: list[str] = []
         while True:
-            page = await QueryStore(store).search(question(), q, None, limit, cursor)
+            page = await JsonQueries(store).search(question(), q, None, limit, cursor)
             found += [row["id"].split(":")[1] for row in page["rows"]]
             cursor = page["next_cursor"]
             if cursor is None:
@@ -143,7 +143,7 @@ async def agree_on_values(store: Database, dice: random.Random) -> None:
     read: list[str] = []
     cursor = None
     while True:
-        rows = await QueryStore(store).search(question(**within), None, None, limit, cursor)
+        rows = await JsonQueries(store).search(question(**within), None, None, limit, cursor)
         found += [row["id"].split(":")[1] for row in rows["rows"]]
         cursor = rows["next_cursor"]
         if cursor is None:
@@ -263,7 +263,7 @@ async def agree_on_tool_calls(store: Database, dice: random.Random) -> None:
     cursor = None
     while True:
         asked = question("tool_calls", **within)
-        page = await QueryStore(store).search(asked, q, None, limit, cursor)
+        page = await JsonQueries(store).search(asked, q, None, limit, cursor)
         found += [row["id"] for row in page["rows"]]
         cursor = page["next_cursor"]
         if cursor is None:
@@ -568,7 +568,7 @@ async def test_a_block_whose_texts_tell_nothing_is_always_looked_into(
     await store_of(store, clock).write(rows(chat(1, random.Random(1))))
     await CubeStore(store).build(clock.now + timedelta(hours=3), 10)
     assert [row["grams"] for row in await fetch(store, "select grams from search_block")] == [None]
-    page = await QueryStore(store).search(question(), "step", None, 10, None)
+    page = await JsonQueries(store).search(question(), "step", None, 10, None)
     assert len(page["rows"]) == 1
 
 

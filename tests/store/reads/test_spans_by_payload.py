@@ -11,8 +11,8 @@ from protocol.refusals import Refused
 from svc.domain.queries.measures import MEASURES
 from svc.store.postgres.database import Database
 from svc.store.reads.questions import spans_by_payload
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question, ask
+from tests.store.as_json import JsonQueries
 from tests.store.reads.outages import through_outages
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
@@ -62,7 +62,7 @@ def plain(answer: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("by", ["created_at", "started_at"])
 async def test_what_only_payloads_tell_is_counted_as_a_field_would_be(store: Database, by: str) -> None:
     await history(store)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
 
     async def answers(key: str, value: str | None, measure: str) -> list[dict[str, Any]]:
         question = asked(key, value, measure=measure, by=by)
@@ -82,7 +82,7 @@ async def test_what_only_payloads_tell_is_counted_as_a_field_would_be(store: Dat
 @pytest.mark.parametrize("by", ["created_at", "started_at"])
 async def test_a_search_lists_what_only_payloads_tell_page_by_page(store: Database, by: str) -> None:
     await history(store)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     for value in (*STAGES, None):
         wanted = (await queries.search(asked(FIELD, value, by=by), None, None, 100, None))["rows"]
         assert len(wanted) > 3
@@ -101,7 +101,7 @@ async def test_a_search_lists_what_only_payloads_tell_page_by_page(store: Databa
 
 async def test_other_filters_and_texts_hold_beside_it(store: Database) -> None:
     await history(store)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     narrow = ask(PROJECT, "spans", (LOW, HIGH), {NO_FIELD: "staging", "status": "error", "name": "step 0"})
     same = ask(PROJECT, "spans", (LOW, HIGH), {FIELD: "staging", "status": "error", "name": "step 0"})
     assert plain(await queries.count(narrow)) == plain(await queries.count(same)) != {"count": 0}
@@ -114,7 +114,7 @@ async def test_an_answer_says_how_far_it_looked_and_a_search_goes_on_from_there(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await history(store)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     (note,) = (await queries.count(asked(NO_FIELD, "staging")))["notes"]
     assert note == "attr.shop.stage is not a field: searched the payloads of 30 spans"
     monkeypatch.setattr(spans_by_payload, "MOST_SPANS", 10)
@@ -142,7 +142,7 @@ async def test_a_look_ends_when_its_time_is_up(store: Database, monkeypatch: pyt
     await history(store)
     monkeypatch.setattr(spans_by_payload, "MOST_S", -1.0)
     monkeypatch.setattr(spans_by_payload, "_MOST_ROWS", 5)
-    answer = await QueryStore(store).count(asked(NO_FIELD, "staging"))
+    answer = await JsonQueries(store).count(asked(NO_FIELD, "staging"))
     assert answer["count"] < 10
     assert "the payloads of 5 spans; what is before" in answer["notes"][0]
 
@@ -151,14 +151,14 @@ async def test_payloads_that_aged_out_say_nothing_not_even_that_there_is_none(st
     await history(store)
     await store.fetch("delete from span_payload")
     for value in ("staging", None):
-        assert (await QueryStore(store).count(asked(NO_FIELD, value)))["count"] == 0
+        assert (await JsonQueries(store).count(asked(NO_FIELD, value)))["count"] == 0
 
 
 async def test_a_count_whose_database_goes_away_midway_is_an_outage_and_not_a_smaller_count(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await history(store)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     monkeypatch.setattr(spans_by_payload, "_MOST_ROWS", 10)
     wanted = await queries.count(asked(NO_FIELD, "staging"))
     answer, ended = await through_outages(
@@ -171,7 +171,7 @@ async def test_a_count_whose_database_goes_away_midway_is_an_outage_and_not_a_sm
 
 async def test_groups_and_other_datasets_know_fields_alone(store: Database) -> None:
     await history(store, 3)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     with pytest.raises(Refused, match="is not a field of this project"):
         await queries.facets(asked(NO_FIELD, "staging"), NO_FIELD, 5)
     with pytest.raises(Refused, match="is not a field of this project"):
@@ -183,4 +183,4 @@ async def test_groups_and_other_datasets_know_fields_alone(store: Database) -> N
 async def test_a_project_is_never_counted_with_the_payloads_of_another(store: Database) -> None:
     await history(store, 6)
     other = ask(PROJECT + 1, "spans", (LOW, HIGH), {NO_FIELD: "staging"})
-    assert (await QueryStore(store).count(other))["count"] == 0
+    assert (await JsonQueries(store).count(other))["count"] == 0

@@ -11,8 +11,8 @@ import pytest
 from protocol.detection import Ref
 from svc.domain.retention.disk_budget import PAYLOADS, WHOLE, DropStep
 from svc.store.aggregates.cubes import CubeStore
-from svc.store.reads.questions.query import QueryStore
 from svc.store.retention.disk_use import PostgresDiskStore
+from tests.store.as_json import JsonQueries
 from tests.store.detection.detecting import fire, seen
 from tests.store.reads.test_query import question
 from tests.store.retention.test_retention import AGES, DAY, Kept, kept, span_id, trace_id
@@ -57,7 +57,7 @@ async def test_a_step_drops_what_is_not_cited_counts_stay_right_and_it_is_audite
     assert OLD not in await kept.ages("span", 2)
     left = await fetch(kept.database, "select project_id from trace where trace_id = $1", trace_id(OLD))
     assert [row["project_id"] for row in left] == [1]
-    assert (await QueryStore(kept.database).count(question()))["count"] == len(AGES)
+    assert (await JsonQueries(kept.database).count(question()))["count"] == len(AGES)
     rows = await fetch(
         kept.database,
         "select actor, subject_id, details from audit_row where action = 'disk.drop' order by id",

@@ -21,7 +21,6 @@ from svc.store.feedback.sets import SetStore
 from svc.store.feedback.writing import write_feedback
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import hold
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
 from svc.store.retention import erased_words, erasing
 from svc.store.retention.erasing import Erasing
@@ -29,6 +28,7 @@ from svc.store.retention.erasures import TOMBSTONE_TERM, ErasureStore
 from svc.store.spans.dead_letters import DeadLetterStore
 from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
+from tests.store.as_json import JsonQueries
 from tests.store.detection.counting.test_tallying import tally_all
 from tests.store.detection.detecting import fire, opened, seen
 from tests.store.retention.scanned import where_stands
@@ -262,7 +262,7 @@ async def test_a_finding_keeps_its_numbers_and_the_evidence_of_others(filled: Da
 async def test_counts_come_down_at_once_and_when_the_cubes_have_followed(filled: Database) -> None:
     await erase(filled, "user", USER)
     for _ in range(2):
-        count = await QueryStore(filled).count(ask(PROJECT, "spans", (None, None), {}))
+        count = await JsonQueries(filled).count(ask(PROJECT, "spans", (None, None), {}))
         assert count["count"] == 6
         await build(filled)
 

@@ -24,7 +24,6 @@ from svc.store.detection.cases.case_states import CaseStates
 from svc.store.detection.cases.evidence import EvidenceStore
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.postgres.database import Connection, Database
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
 from svc.store.reads.traces.traces import TraceReads
 from svc.store.reads.usage.sessions import SessionReads
@@ -33,6 +32,7 @@ from svc.store.retention import future
 from svc.store.retention import projects as expiry_rest
 from svc.store.retention.sweep import RetentionStore, read_override, write_override
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.as_json import JsonQueries
 from tests.store.detection.detecting import AGENT, fire, opened, seen
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
@@ -296,7 +296,7 @@ async def test_thinning_leaves_what_is_cited(kept: Kept) -> None:
 
 
 async def test_counts_are_exact_before_and_after_the_cubes_follow(kept: Kept) -> None:
-    cubes, queries = CubeStore(kept.database), QueryStore(kept.database)
+    cubes, queries = CubeStore(kept.database), JsonQueries(kept.database)
     await cubes.build(NOW + timedelta(hours=2), 1000)
     assert await queries.count(question()) == {"count": len(AGES)}
     await cite(kept, Ref("member", trace_id=trace_id(TERM + 5)))

@@ -13,12 +13,12 @@ from svc.domain.retention.terms import RetentionRule, Terms
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Database
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
 from svc.store.retention import rules
 from svc.store.retention.rules import read_rules, write_rules
 from svc.store.retention.sweep import RetentionStore
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.as_json import JsonQueries
 from tests.store.detection.detecting import fire, seen
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
@@ -90,7 +90,7 @@ async def test_what_has_the_value_goes_whole_and_all_else_stays(filled: Database
     # Counts know it at once, from rows and when the cubes have followed.
     for _ in range(2):
         question = ask(PROJECT, "spans", (None, None), {})
-        assert (await QueryStore(filled).count(question))["count"] == 10
+        assert (await JsonQueries(filled).count(question))["count"] == 10
         while (await cubes.build(NOW, 500)).more:
             pass
     assert await sweep(filled) == {}

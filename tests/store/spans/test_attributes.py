@@ -19,12 +19,12 @@ from svc.ingest.attributes import AttributeExchange
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.questions.attributes import AttributeReads, promoted_fields
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
 from svc.store.spans import attribute_codes, attribute_keys
 from svc.store.spans.attribute_codes import AttributeCodes, character
 from svc.store.spans.attribute_keys import NO_NAME, AttributeKeys
 from tests.domain import mapped, wire
+from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 LATER = NOW + timedelta(hours=1)
@@ -203,9 +203,9 @@ async def test_a_renamed_field_has_its_values_and_those_to_come_under_its_new_na
     assert await reads.names(PROJECT) == ["attr.plan"]
     assert await promoted_fields(store, PROJECT) == ["attr.plan"]
     question = ask(PROJECT, "spans", (None, None), {"attr.plan": "gold"})
-    assert (await QueryStore(store).count(question))["count"] == 2
+    assert (await JsonQueries(store).count(question))["count"] == 2
     with pytest.raises(Refused, match=r"'attr.shop.tier' is called 'attr.plan' in this project"):
-        await QueryStore(store).count(ask(PROJECT, "spans", (None, None), {"attr.shop.tier": "gold"}))
+        await JsonQueries(store).count(ask(PROJECT, "spans", (None, None), {"attr.shop.tier": "gold"}))
     # Back again, and hidden: nothing is left behind under either name.
     assert await keys.rename(PROJECT, "attr.shop.tier", "tenant") is None
     assert await reads.names(PROJECT) == ["tenant"]

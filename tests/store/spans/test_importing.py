@@ -16,10 +16,10 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.rollups import RollupStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.partitions import DayPartitions
-from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question
 from svc.store.spans.importing import PostgresImportStore
 from svc.store.spans.writing import SpanStore
+from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import NOW, Clock, fetch, on_server, one, rows, store_of
 
 OLD = NOW - timedelta(days=9)
@@ -77,7 +77,7 @@ async def test_hours_that_were_counted_know_what_came_late(store: Database) -> N
     asked = Question(project, SPANS, NOW - timedelta(days=20), NOW + timedelta(days=2), ())
     for _ in range(2):
         # As long as the hours are marked, and when they are built anew.
-        counted = await QueryStore(store).timeseries(asked, "hour")
+        counted = await JsonQueries(store).timeseries(asked, "hour")
         found = {b["bucket_start"]: b["count"] for b in counted["buckets"] if b["count"]}
         assert found == {timestamp(hour): n for hour, n in by_hour.items()}
         assert not (await CubeStore(store).build(at, 1000)).more

@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from protocol.rest.answers import Measured
 from protocol.storage import Slow
 from svc.domain.alerts.metric import HourFigures, figures_of, summed
 from svc.domain.alerts.params import (
@@ -156,10 +157,12 @@ def _merged(*several: Filters) -> Filters | None:
     return merged
 
 
-def _measured(answer: Mapping[str, Any]) -> HourFigures:
+def _measured(answer: Measured) -> HourFigures:
     """A count, with the errors or the cost that were asked for beside it."""
     return HourFigures(
-        n=int(answer["count"]), failed=int(answer.get("errors") or 0), cost=float(answer.get("cost") or 0)
+        n=int(answer.count),
+        failed=int(answer.figure("errors") or 0),
+        cost=float(answer.figure("cost") or 0),
     )
 
 
@@ -211,7 +214,7 @@ class AlertFigures:
         if params.figure == "p95_ms":
             return await self._durations(question)
         series = await QueryStore(self.database).timeseries(question, "hour")
-        return {first + n * _HOUR: _measured(bucket) for n, bucket in enumerate(series["buckets"])}
+        return {first + n * _HOUR: _measured(bucket) for n, bucket in enumerate(series.buckets)}
 
     async def _questions(
         self, project_id: int, params: MetricParams, bounds: tuple[datetime, datetime]

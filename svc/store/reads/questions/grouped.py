@@ -217,7 +217,7 @@ def _sums(question: Question) -> str:
     return f"{n} as n{measure_columns(question.dataset, question.measure).sql()}"
 
 
-def _row(question: Question, cell: Cell, key: Any) -> dict[str, Any]:
+def _row(question: Question, cell: Cell, key: Any) -> Row:
     row = cell.row(question.measure.name)
     row["key"] = key
     if cell.estimated:

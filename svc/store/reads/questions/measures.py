@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from protocol.rest.answers import Measured
 from svc.domain.queries.datasets import CLASSIFIER_EVENTS, Dataset
 from svc.domain.queries.measures import MeasureName, QueryMeasure
 from svc.domain.spans.span import TOKEN_BUCKETS
@@ -24,14 +25,14 @@ ESTIMATED: Final = "estimated"
 
 @attrs.frozen
 class MeasureColumns:
-    """The columns of a measure: their SQL by name, the one that ranks groups, and how a row is shown.
+    """The columns of a measure: their SQL by name, the one that ranks groups, and how an answer shows a row.
 
-    `view` takes a row, or an empty mapping where no row matched.
+    `show` sets the measure of an answer from a row, or from an empty mapping where no row matched.
     """
 
     columns: Mapping[str, str]
     ranking: str
-    view: Callable[[Mapping[str, Any]], dict[str, Any]]
+    show: Callable[[Measured, Mapping[str, Any]], None]
 
     def sql(self) -> str:
         """The columns as they stand in a select list behind others; empty for the plain count."""
@@ -56,7 +57,7 @@ def _distinct(name: MeasureName, column: str) -> MeasureColumns:
     return MeasureColumns(
         {"distinct_count": f"count(distinct {column})"},
         "distinct_count",
-        lambda row: {name: row.get("distinct_count") or 0},
+        lambda answer, row: setattr(answer, name, row.get("distinct_count") or 0),
     )
 
 
@@ -66,33 +67,33 @@ def _percentile(name: MeasureName, fraction: str) -> MeasureColumns:
     return MeasureColumns(
         {"duration_ms": f"percentile_disc({fraction}) within group (order by {duration_ms})"},
         "duration_ms",
-        lambda row: {name: row.get("duration_ms")},
+        lambda answer, row: setattr(answer, name, row.get("duration_ms")),
     )
 
 
-def _errors(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"errors": row.get("errors") or 0}
+def _errors(answer: Measured, row: Mapping[str, Any]) -> None:
+    answer.errors = row.get("errors") or 0
 
 
-def _error_rate(row: Mapping[str, Any]) -> dict[str, Any]:
-    return _errors(row) | {"error_rate": row.get("error_rate")}
+def _error_rate(answer: Measured, row: Mapping[str, Any]) -> None:
+    _errors(answer, row)
+    answer.error_rate = row.get("error_rate")
 
 
-def _cost(row: Mapping[str, Any]) -> dict[str, Any]:
+def _cost(answer: Measured, row: Mapping[str, Any]) -> None:
     cost = row.get("cost")
-    return {
-        "cost": None if cost is None else decimal_text(cost),
-        "unpriced_spans": row.get("unpriced_spans") or 0,
-    }
+    answer.cost = None if cost is None else decimal_text(cost)
+    answer.unpriced_spans = row.get("unpriced_spans") or 0
 
 
-def _tokens(row: Mapping[str, Any]) -> dict[str, Any]:
+def _tokens(answer: Measured, row: Mapping[str, Any]) -> None:
     """Sums by kind and their total, null where nobody reported any; they stop where the roll-up's do."""
     sums = {bucket: row.get(bucket) for bucket in TOKEN_BUCKETS}
     if all(value is None for value in sums.values()):
-        return {"tokens": None}
+        answer.tokens = None
+        return
     by_kind = {bucket.removesuffix("_tokens"): _whole(value) for bucket, value in sums.items()}
-    return {"tokens": by_kind | {"total": min(MOST_TOKENS, sum(value or 0 for value in by_kind.values()))}}
+    answer.tokens = by_kind | {"total": min(MOST_TOKENS, sum(value or 0 for value in by_kind.values()))}
 
 
 def _whole(value: Decimal | None) -> int | None:
@@ -104,7 +105,7 @@ _FAILED: Final = "count(*) filter (where status = 'error')"
 _TOTAL_TOKENS: Final = " + ".join(f"coalesce({bucket}, 0)::numeric" for bucket in TOKEN_BUCKETS)
 
 _COLUMNS: Final[dict[MeasureName, MeasureColumns]] = {
-    "count": MeasureColumns({}, "n", lambda _row: {}),
+    "count": MeasureColumns({}, "n", lambda _answer, _row: None),
     "errors": MeasureColumns({"errors": _FAILED}, "errors", _errors),
     "error_rate": MeasureColumns(
         {"errors": _FAILED, "error_rate": f"{_FAILED}::float8 / count(*)"}, "error_rate", _error_rate

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import attrs
+from msgspec import UNSET, UnsetType
 
 from protocol.refusals import (
     BAD_REQUEST,
@@ -20,6 +21,17 @@ from protocol.refusals import (
     SEARCH_UNSUPPORTED,
     UNKNOWN_INTERVAL,
     Refused,
+)
+from protocol.rest.answers import (
+    Bucket,
+    Buckets,
+    Counted,
+    Facet,
+    FoundPage,
+    FoundRow,
+    Measured,
+    Ranked,
+    Series,
 )
 from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
@@ -58,8 +70,16 @@ _ONLY_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 ESTIMATE_NOTE: Final = "more than {most} {name} are estimated, within 2 %"
 
 
-def _number(value: Decimal | int | None) -> int | float:
-    """A sum as JSON shows it: whole when it is whole, with its fraction otherwise."""
+_Answer = TypeVar("_Answer", Counted, Buckets, Ranked)
+_Group = TypeVar("_Group", bound=Measured)
+
+#: A group that nothing is in.
+_NO_ROW: Final[Mapping[str, Any]] = {}
+
+
+def _count(row: Mapping[str, Any]) -> int | float:
+    """The count of a group, or its sum as JSON shows it: whole when it is whole, else with its fraction."""
+    value: Decimal | int | None = row.get("n")
     if value is None:
         return 0
     return int(value) if value == value.__trunc__() else float(value)
@@ -86,17 +106,18 @@ class QueryStore:
         """The question with what only payloads tell looked up, for several answers, and what that says."""
         return await self._by_payload.chosen(question)
 
-    async def count(self, question: Question) -> dict[str, Any]:
-        """`{count}`: rows, or the summed values of `metric_rollups`."""
+    async def count(self, question: Question) -> Counted:
+        """Rows, or the summed values of `metric_rollups`."""
         question, look_notes = await self._by_payload.chosen(question)
         row = await self._groups.total(question)
-        answer = _heading(question) | _measured(question, row)
-        return answer | await self._notes(question, [row], answer["count"], look_notes)
+        answer = _headed(_measured(Counted(count=_count(row)), question, row), question)
+        answer.notes = await self._notes(question, [row], answer.count, look_notes)
+        return answer
 
     async def timeseries(
         self, question: Question, interval: str, group_by: str | None = None, top_n: int = 5
-    ) -> dict[str, Any]:
-        """`{buckets}`, ascending, empty ones present; weeks start on Monday, all in UTC.
+    ) -> Buckets:
+        """Ascending, empty ones present; weeks start on Monday, all in UTC.
 
         With `group_by`, `series` beside them: the same buckets for each of its `top_n` largest values.
         """
@@ -115,20 +136,19 @@ class QueryStore:
         shown = [(start, timestamp(start)) for start in starts]
         if grouped is None:
             rows = await self._groups.by_start(question, key, grouping)
-            answer = _heading(question) | {"buckets": _buckets(question, shown, rows)}
+            answer = Buckets(buckets=_buckets(question, shown, rows))
         else:
             series = await self._groups.series(question, key, grouping, grouped, top_n)
             rows = series.buckets
-            answer = _heading(question) | {
-                "buckets": _buckets(question, shown, rows),
-                "group_by": grouped.name,
-                "series": [
-                    {"value": value, "buckets": _buckets(question, shown, by_start)}
-                    for value, by_start in series.by_value.items()
-                ],
-            }
-        total = sum(bucket["count"] for bucket in answer["buckets"])
-        return answer | await self._notes(question, rows.values(), total, look_notes)
+            by_value = [
+                Series(value, _buckets(question, shown, by_start))
+                for value, by_start in series.by_value.items()
+            ]
+            buckets = _buckets(question, shown, rows)
+            answer = Buckets(buckets=buckets, group_by=grouped.name, series=by_value)
+        total = sum(bucket.count for bucket in answer.buckets)
+        answer.notes = await self._notes(question, rows.values(), total, look_notes)
+        return _headed(answer, question)
 
     async def durations(self, question: Question) -> Mapping[Any, Mapping[float, int]]:
         """By whole hour: how many spans took about so many milliseconds; of a question about a percentile."""
@@ -139,27 +159,25 @@ class QueryStore:
         assert grouping is not None, "columns know hours"
         return await self._groups.durations(question, key, grouping)
 
-    async def facets(
-        self, question: Question, field: str, top_n: int, *, ascending: bool = False
-    ) -> dict[str, Any]:
-        """`{field, facets}`: the most frequent values, or those with the most of the measure, then by value.
+    async def facets(self, question: Question, field: str, top_n: int, *, ascending: bool = False) -> Ranked:
+        """The most frequent values, or those with the most of the measure, then by value.
 
         Null is a value. Ascending, the least come first, and those without a measure last all the same.
         """
         facet = field_of(question.dataset, field, facet=True)
         question, look_notes = await self._by_payload.chosen(question, facet)
         rows = await self._groups.largest(question, facet, top_n, ascending=ascending)
-        answer = {
-            "field": facet.name,
-            **_heading(question),
-            "facets": [{"value": jsonable(row["key"]), **_measured(question, row)} for row in rows],
-        }
-        return answer | await self._notes(question, rows, len(rows), look_notes)
+        facets = [
+            _measured(Facet(value=jsonable(row["key"]), count=_count(row)), question, row) for row in rows
+        ]
+        answer = _headed(Ranked(field=facet.name, facets=facets), question)
+        answer.notes = await self._notes(question, rows, len(rows), look_notes)
+        return answer
 
     async def search(
         self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
-    ) -> dict[str, Any]:
-        """`{rows, next_cursor}`, newest first. A cursor that cannot be read starts at the newest row."""
+    ) -> FoundPage:
+        """A page of rows, newest first. A cursor that cannot be read starts at the newest row."""
         dataset = question.dataset
         if not dataset.searched:
             raise Refused(SEARCH_UNSUPPORTED.saying(f"dataset '{dataset.name}' does not support search"))
@@ -170,7 +188,9 @@ class QueryStore:
         by_rows, payload_filters = await self._by_payload.asked(question)
         if payload_filters:
             matching = await self._by_payload.page(by_rows, payload_filters, text, columns, limit, cursor)
-            return await self._listed(question, matching.rows, matching.cursor) | {"notes": [matching.note]}
+            answer = await self._listed(question, matching.rows, matching.cursor)
+            answer.notes = [matching.note]
+            return answer
         await require_fields(self.database, question.project_id, question.fields)
         newest = newest_order(question)
         position = newest.place(cursor)
@@ -179,16 +199,14 @@ class QueryStore:
         page_rows, next_cursor = newest.page(rows, limit)
         answer = await self._listed(question, page_rows, next_cursor)
         # Rows that a text narrows are not looked for twice, and the end of a list is no empty answer.
-        if text is not None or position is not None:
-            return answer
-        return answer | await self._notes(question, (), len(page_rows))
+        if text is None and position is None:
+            answer.notes = await self._notes(question, (), len(page_rows))
+        return answer
 
-    async def _listed(
-        self, question: Question, rows: Sequence[Any], next_cursor: str | None
-    ) -> dict[str, Any]:
+    async def _listed(self, question: Question, rows: Sequence[Any], next_cursor: str | None) -> FoundPage:
         dataset = question.dataset
         available = await self._available(question.project_id, rows) if dataset is SPANS else frozenset()
-        return {"rows": [_row_view(row, dataset, available) for row in rows], "next_cursor": next_cursor}
+        return FoundPage([_row_view(row, dataset, available) for row in rows], next_cursor)
 
     async def _available(self, project_id: int, rows: Sequence[Any]) -> Set[tuple[bytes, bytes]]:
         spans = [(row["trace_id"], row["span_id"], row["started_at"], row["frame"]) for row in rows]
@@ -206,7 +224,7 @@ class QueryStore:
         groups: Iterable[Mapping[str, Any]],
         rows: float,
         look_notes: Sequence[str] = (),
-    ) -> dict[str, Any]:
+    ) -> list[str] | UnsetType:
         """What an answer should say beside its numbers: how far payloads were looked into, that ids are
         estimated, or what it misses.
 
@@ -214,17 +232,17 @@ class QueryStore:
         Nothing is said where that cannot be found out in `NOTE_TIMEOUT_S`.
         """
         if look_notes:
-            return {"notes": list(look_notes)}
+            return list(look_notes)
         if not rows and (unknown := _unknown_values(question)):
-            return {"notes": unknown}
+            return unknown
         if question.dataset is METRIC_ROLLUPS:
             return await self._of_rollups(question, rows)
         if any(ESTIMATED in group for group in groups):
-            return {"notes": [ESTIMATE_NOTE.format(name=question.measure.name, most=count(COUNTED_IDS))]}
+            return [ESTIMATE_NOTE.format(name=question.measure.name, most=count(COUNTED_IDS))]
         dataset = question.dataset
         bounded = question.low is not None or question.high is not None
         if rows or question.by_event_time or not bounded or not dataset.has_event_time:
-            return {}
+            return UNSET
         where = attrs.evolve(question, time_column=EVENT_TIME).where()
         try:
             # No more of them than the note tells.
@@ -235,14 +253,14 @@ class QueryStore:
                 timeout_s=NOTE_TIMEOUT_S,
             )
         except Slow:
-            return {}
+            return UNSET
         started = found[0]["n"]
         if not started:
-            return {}
+            return UNSET
         shown = f"more than {count(NOTE_ROWS)}" if started > NOTE_ROWS else count(started)
-        return {"notes": [f"0 by arrival; {shown} started in this range: by={EVENT_TIME}"]}
+        return [f"0 by arrival; {shown} started in this range: by={EVENT_TIME}"]
 
-    async def _of_rollups(self, question: Question, total: float) -> dict[str, Any]:
+    async def _of_rollups(self, question: Question, total: float) -> list[str] | UnsetType:
         """Since when hours of the answer are not closed, if any is, and whether days are counted too."""
         where = question.where()
         sql = NOT_CLOSED.format(rows=OPEN_ROWS, where=where.sql())
@@ -251,7 +269,7 @@ class QueryStore:
         notes = [] if since is None else [OPEN_NOTE.format(since=timestamp(since))]
         if total and all(field.name != "granularity" for field, _value in question.filters):
             notes.append(BOTH_NOTE)
-        return {"notes": notes} if notes else {}
+        return notes or UNSET
 
 
 def _buckets_key(
@@ -276,32 +294,33 @@ def _unknown_values(question: Question) -> list[str]:
     ]
 
 
-def _heading(question: Question) -> dict[str, Any]:
-    """What an answer says of its measure and its time, where they are not the usual ones."""
-    heading: dict[str, Any] = {}
+def _headed(answer: _Answer, question: Question) -> _Answer:
+    """The answer, saying its measure and its time where they are not the usual ones."""
     if question.measure is not COUNT:
-        heading |= {"measure": question.measure.name, "unit": question.measure.unit}
-    return heading | ({"by": question.time_column} if question.by_event_time else {})
+        answer.measure, answer.unit = question.measure.name, question.measure.unit
+    if question.by_event_time:
+        answer.by = question.time_column
+    return answer
 
 
-def _measured(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The count of a group and the value of its measure."""
-    columns = measure_columns(question.dataset, question.measure)
-    return {"count": _number(row.get("n")), **columns.view(row)}
+def _measured(group: _Group, question: Question, row: Mapping[str, Any]) -> _Group:
+    """The group with the value of the measure."""
+    measure_columns(question.dataset, question.measure).show(group, row)
+    return group
 
 
 def _buckets(
     question: Question, starts: Sequence[tuple[Any, str]], rows: Mapping[Any, Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+) -> list[Bucket]:
     """A bucket for each start, which comes with its text; empty where there is no row."""
-    empty = _measured(question, {})
     return [
-        {"bucket_start": text, **(_measured(question, rows[start]) if start in rows else empty)}
+        _measured(Bucket(bucket_start=text, count=_count(row)), question, row)
         for start, text in starts
+        for row in (rows.get(start, _NO_ROW),)
     ]
 
 
-def _row_view(row: Any, dataset: Dataset, available: Set[tuple[bytes, bytes]]) -> dict[str, Any]:
+def _row_view(row: Any, dataset: Dataset, available: Set[tuple[bytes, bytes]]) -> FoundRow:
     fields = {name: _field_value(row, name) for name in dataset.shown}
     if dataset is SPANS:
         has_payload = (row["trace_id"], row["span_id"]) in available
@@ -311,7 +330,7 @@ def _row_view(row: Any, dataset: Dataset, available: Set[tuple[bytes, bytes]]) -
             | {"payload_available": has_payload}
         )
     identity = ":".join(str(jsonable(row[name])) for name in dataset.identity)
-    return {"id": identity, "created_at": timestamp(row[dataset.time_column]), "fields": fields}
+    return FoundRow(identity, timestamp(row[dataset.time_column]), fields)
 
 
 def _field_value(row: Any, name: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from protocol.rest.answers import Compared
 from protocol.rest.query import FilterValue
 from svc.domain.queries.datasets import SPANS, Field
 from svc.domain.queries.population_comparison import Mean, TracePopulation, compared
@@ -81,7 +82,7 @@ class CompareStore:
 
     database: Database
 
-    async def compare(self, project_id: int, baseline: Side, comparison: Side) -> dict[str, Any]:
+    async def compare(self, project_id: int, baseline: Side, comparison: Side) -> Compared:
         """Sizes, measures, values that moved most, examples. A trace of both sides is one of comparison."""
 
         async def work(connection: Connection) -> tuple[TracePopulation, TracePopulation]:

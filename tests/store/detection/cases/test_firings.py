@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from protocol.detection import Firing
 from svc.store.postgres.database import Database
-from svc.store.reads.questions.query import QueryStore
+from tests.store.as_json import JsonQueries
 from tests.store.detection.detecting import LATER, record_firings
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW
@@ -20,7 +20,7 @@ async def test_firings_are_counted_and_searched(store: Database) -> None:
         Firing("leaks", "medium", "span", "a key in the answer", trace_id=trace, span_id=b"\x01" * 8),
     ]
     await record_firings(store, 1, firings, NOW)
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     assert (await queries.facets(question("classifier_events"), "classifier_id", 5))["facets"] == [
         {"value": "loops", "count": 2},
         {"value": "leaks", "count": 1},

@@ -12,8 +12,8 @@ from svc.domain.marks import detector
 from svc.domain.retention.terms import Cutoffs
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
-from svc.store.reads.questions.query import QueryStore
 from svc.store.retention.projects import sweep_project
+from tests.store.as_json import JsonQueries
 from tests.store.detection.counting.test_tallying import CHAT, begin, settle, tally_all, write
 from tests.store.reads.test_query import question
 from tests.store.spans.test_writing import NOW, PROJECT, fetch, one
@@ -94,7 +94,7 @@ async def test_a_mark_is_an_event_of_the_span_and_names_the_model_call_that_aske
         "summary": "The arguments of this call break the schema that the model was offered with the tool: "
         "`query` is required and missing.",
     }
-    queries = QueryStore(store)
+    queries = JsonQueries(store)
     assert (await queries.facets(question("classifier_events"), "classifier_id", 5))["facets"] == [
         {"value": "args_break_schema", "count": 1}
     ]
