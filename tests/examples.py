@@ -6,9 +6,10 @@ call `examples`; all others have the profile's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 
 T = TypeVar("T")
@@ -30,3 +31,9 @@ def at_length() -> bool:
 def share(things: Sequence[T], turn: int, parts: int) -> Sequence[T]:
     """Each `parts`-th of the things, another for each turn; all of them where a release is proved."""
     return things if at_length() else things[turn % parts :: parts]
+
+
+def first_always(values: Iterable[Any]) -> list[Any]:
+    """The parameters of a costly test: every change passes with the first, a release with all of them."""
+    first, *others = values
+    return [first, *(pytest.param(value, marks=pytest.mark.release) for value in others)]

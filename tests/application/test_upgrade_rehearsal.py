@@ -124,6 +124,7 @@ async def test_the_steps_ahead_are_rehearsed_and_the_database_stays_as_it_is(
     assert os.listdir(open_folder) == []
 
 
+@pytest.mark.release
 async def test_traces_are_taken_with_all_their_spans(
     earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ async def _only_with_rows(_empty: Database, some: Database, step: Migration, *_:
     return await rehearse(some, step)
 
 
+@pytest.mark.release
 async def test_who_is_kept_from_what_and_what_is_written_anew_is_told(
     earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ async def test_who_is_kept_from_what_and_what_is_written_anew_is_told(
     assert facts["steps"][3]["beside_ingest"] is True
 
 
+@pytest.mark.release
 async def test_time_is_scaled_to_all_rows_and_tells_how_long_the_pause_is(
     earlier: Database, settings: Settings, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +240,7 @@ def _led_to(database: Database, folder: Path) -> dict[str, str]:
     )
 
 
+@pytest.mark.release
 async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_path: Path) -> None:
     env = _led_to(earlier, tmp_path)
 
@@ -255,6 +259,7 @@ async def test_the_command_prints_it_beside_the_database(earlier: Database, tmp_
     assert "use --check to rehearse that" in bare.stderr
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
 async def test_one_that_is_told_to_end_leaves_neither_its_server_nor_what_it_copied(
     earlier: Database, tmp_path: Path, open_folder: Path, end: signal.Signals
@@ -304,6 +309,7 @@ def before() -> Iterator[tuple[Service, set[int]]]:
         yield found, {int(step.name.partition("_")[0]) for step in steps}
 
 
+@pytest.mark.release
 def test_on_the_day_of_an_upgrade_the_new_release_is_asked_beside_the_running_old_one(
     before: tuple[Service, set[int]], open_folder: Path
 ) -> None:

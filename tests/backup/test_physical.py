@@ -28,6 +28,8 @@ from tests.backup.test_backup import settings_of
 from tests.store.retention.test_retention import tool
 from tests.store.spans.test_writing import NOW, fetch, rows, store_of
 
+pytestmark = pytest.mark.release
+
 
 @attrs.define(eq=False)
 class Install:

@@ -76,6 +76,7 @@ async def spans_at(install: Install, until: datetime | None) -> int:
         return await install.spans(store)
 
 
+@pytest.mark.release
 async def test_any_moment_after_a_backup_comes_back_and_the_latest_and_what_follows_is_another_line(
     install: Install,
 ) -> None:
@@ -158,6 +159,7 @@ async def test_a_backup_that_was_slow_to_begin_can_be_brought_forward_at_once(
     assert chosen(install, copied.moment).manifest == taken
 
 
+@pytest.mark.release
 async def test_a_folder_that_takes_nothing_keeps_the_wal_waiting_up_to_a_bound(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.browser.clean import KIB, SEEN, check, check_everywhere, settle
 from tests.browser.conftest import BASE, Opened
 from tests.web.test_board import COST
+
+pytestmark = pytest.mark.release
 
 OVERVIEW = f"{BASE}/overview?range=30d"
 QUESTIONS = {

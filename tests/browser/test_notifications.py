@@ -13,6 +13,8 @@ from tests.browser.conftest import Opened, press
 from tests.receiver import Receiver, receiving
 from tests.service import until
 
+pytestmark = pytest.mark.release
+
 OWN = "/orgs/default/projects/told"
 HERE = OWN + "/settings/notifications"
 

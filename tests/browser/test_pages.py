@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import time
+from typing import Any
 
 import pytest
 
 from tests import wire
 from tests.browser.clean import check, check_everywhere, settle
 from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
+from tests.examples import first_always
 
 PAGES = (
     "/account",
@@ -38,13 +40,21 @@ PAGES = (
 OUTSIDE = ("/login", "/signup", "/signup?owner=spent")
 
 
-@pytest.mark.parametrize("path", [*PAGES, *OUTSIDE])
+#: Pages of each kind, which every change passes.
+_ALWAYS = ("/account", f"{BASE}/connect", f"{BASE}/traces", f"{BASE}/overview", f"{BASE}/prices", "/login")
+
+
+def _path(path: str) -> Any:
+    return path if path in _ALWAYS else pytest.param(path, marks=pytest.mark.release)
+
+
+@pytest.mark.parametrize("path", [_path(path) for path in (*PAGES, *OUTSIDE)])
 def test_a_page_is_clean_at_every_width_and_theme(opened: Opened, path: str) -> None:
     with opened.page(signed_in=path not in OUTSIDE) as page:
         check_everywhere(page, opened.url(path))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", first_always(["dark", "light"]))
 def test_what_opens_over_a_page_is_clean_too(opened: Opened, theme: str) -> None:
     with opened.page(color_scheme=theme, viewport={"width": 1280, "height": 900}) as page:
         page.goto(opened.url(f"{BASE}/traces"))

@@ -13,6 +13,8 @@ from tests import wire
 from tests.browser.clean import NARROWEST, check, fits, settle
 from tests.browser.conftest import BASE, Opened
 
+pytestmark = pytest.mark.release
+
 TRIAGE, TRACES = BASE + "/triage", BASE + "/traces"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 

@@ -12,6 +12,8 @@ from tests import wire
 from tests.browser.clean import check_everywhere
 from tests.browser.conftest import BASE, Opened
 
+pytestmark = pytest.mark.release
+
 HERE = BASE + "/prices"
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.browser.clean import check_everywhere, settle
 from tests.browser.conftest import BASE, Opened
+
+pytestmark = pytest.mark.release
 
 PEOPLE = f"{BASE}/settings/people"
 

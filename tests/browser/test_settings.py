@@ -16,6 +16,8 @@ from tests.browser.clean import check_everywhere, check_state, settle
 from tests.browser.conftest import BASE, Opened, press
 from tests.service import PLAIN, until
 
+pytestmark = pytest.mark.release
+
 OTHER = "/orgs/default/projects/scratch"
 NEW = ("mcp", "attributes", "dead-letters", "integrations", "taxonomy", "health", "agents")
 TAXONOMY = """failure_modes:

@@ -100,12 +100,14 @@ def send(page: Any, fault: Fault) -> None:
     page.locator("h1").wait_for()
 
 
+@pytest.mark.release
 def test_every_page_of_an_empty_project_is_clean(blank: Opened) -> None:
     with blank.page() as page:
         for path in EMPTY_PAGES:
             check_state(page, blank.url(f"{EMPTY}/{path}"))
 
 
+@pytest.mark.release
 def test_pages_and_what_is_not_there_are_clean(opened: Opened) -> None:
     with opened.page() as page:
         for path in FULL_PAGES:

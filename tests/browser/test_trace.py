@@ -68,15 +68,20 @@ def active(page: Any) -> str:
     ("name", "query"),
     [
         ("failing", ""),
-        ("failing", f"?view=tree&span={3:016x}"),
-        ("failing", f"?view=conversation&span={6:016x}"),
-        ("failing", "?against=healthy"),
         ("failing", "?view=graph"),
-        ("failing", "?explain=cost"),
-        ("strange", ""),
         ("hostile", f"?span={2:016x}"),
-        ("many", "?only=errors"),
-        ("none", ""),
+        *(
+            pytest.param(*parameters, marks=pytest.mark.release)
+            for parameters in (
+                ("failing", f"?view=tree&span={3:016x}"),
+                ("failing", f"?view=conversation&span={6:016x}"),
+                ("failing", "?against=healthy"),
+                ("failing", "?explain=cost"),
+                ("strange", ""),
+                ("many", "?only=errors"),
+                ("none", ""),
+            )
+        ),
     ],
 )
 def test_a_trace_is_clean_at_every_width_and_theme(told: Opened, name: str, query: str) -> None:
@@ -307,6 +312,7 @@ def test_hostile_texts_run_nothing(told: Opened, view: str) -> None:
             assert "\u202e" not in page.locator("main").inner_text()
 
 
+@pytest.mark.release
 def test_hostile_texts_are_harmless_on_every_page(told: Opened) -> None:
     trace = trace_id("hostile").hex()
     columns = {"name": "svc_columns", "value": ".".join(COLUMNS), "url": told.service.url}

@@ -21,6 +21,7 @@ def address(page: Any, watched: Opened, what: str) -> str:
     return str(page.locator(f"a[href*='/{what}/']").first.get_attribute("href"))
 
 
+@pytest.mark.release
 def test_pages_of_detection_are_clean_at_every_width_and_theme(watched: Opened) -> None:
     with watched.page() as page:
         paths = [TRIAGE, f"{BASE}/cases/C-2", address(page, watched, "findings")]

@@ -25,6 +25,7 @@ from svc.domain.detect.secrets.search import find_secrets
 from svc.store.accounts.projects import ProjectStore
 from tests.commands.test_detections import refused
 from tests.e2e.mcp import beside
+from tests.examples import first_always
 from tests.service import running
 
 END = datetime(2026, 11, 22, tzinfo=UTC)
@@ -111,7 +112,7 @@ def lookups(days: list[list[StoryTrace]]) -> list[Span]:
     return [s for day in days for t in day for s in t.spans if s.name == "execute_tool lookup_order"]
 
 
-@pytest.mark.parametrize("weekday", range(7))
+@pytest.mark.parametrize("weekday", first_always(range(7)))
 def test_on_any_weekday_the_tool_that_fails_is_dated_to_its_first_failure_and_so_is_one_case(
     weekday: int,
 ) -> None:

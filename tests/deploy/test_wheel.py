@@ -12,6 +12,10 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.release
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("svc", "actors", "protocol")
 

@@ -6,6 +6,8 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from svc.detecting.analyst import CaseAnalyst, RuleReports
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.findings import FindingStore
@@ -150,6 +152,7 @@ async def test_its_case_has_a_report_and_pages_that_compare_nothing(store: Datab
         assert 'href="' + BASE + '/cases/C-1"' in seen.text
 
 
+@pytest.mark.release
 async def test_history_that_undoes_it_does_not_hide_a_rise_that_began_earlier(store: Database) -> None:
     await looked(store, LAST, *broken(8))
     assert [row[0] for row in await House(store).told("cause_key")] == ["tool_error_rate:create_return:birth"]

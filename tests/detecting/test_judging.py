@@ -146,12 +146,14 @@ async def test_a_healthy_application_has_no_case(store: Database, habits: Habits
     assert await house.cases() == []
 
 
+@pytest.mark.release
 async def test_twice_the_traffic_is_no_fault(store: Database) -> None:
     house = await rested(store, Story(seed=3, faults=(Fault("growth", 14 * DAY, traffic=2.5),)))
     await house.look()
     assert await house.told("cause_key") == []
 
 
+@pytest.mark.release
 async def test_judged_day_by_day_it_says_what_it_says_of_the_whole_at_once(store: Database) -> None:
     story = Story(faults=(PAY, SLOW))
     house = House(store)
@@ -264,6 +266,7 @@ async def test_a_detector_that_raises_on_one_project_is_told_and_judges_the_othe
     assert seen == [PROJECT, 999]
 
 
+@pytest.mark.release
 async def test_what_late_spans_undo_is_closed_again(store: Database) -> None:
     # An exporter lost its connection for two days: what failed came through, the rest comes now.
     story = Story(days=18)
@@ -281,6 +284,7 @@ async def test_what_late_spans_undo_is_closed_again(store: Database) -> None:
     assert all(case["state"] == "resolved" for case in await house.cases())
 
 
+@pytest.mark.release
 async def test_a_resolved_cause_stays_quiet_until_it_begins_anew(store: Database) -> None:
     long = Fault("pay fails", 14 * DAY, tool="pay", tool_errors=0.3)
     house = await rested(store, Story(faults=(long,)), until=MONDAY + 18 * DAY)
@@ -296,6 +300,7 @@ async def test_a_resolved_cause_stays_quiet_until_it_begins_anew(store: Database
     assert [(c["number"], c["state"]) for c in await house.cases()] == [(1, "open")]
 
 
+@pytest.mark.release
 async def test_what_is_absorbed_is_the_new_normal(store: Database) -> None:
     slower = Fault("slower", 14 * DAY, model_slower=1.8)
     house = await rested(store, Story(faults=(slower,)), until=MONDAY + 19 * DAY)
@@ -312,6 +317,7 @@ async def test_what_is_absorbed_is_the_new_normal(store: Database) -> None:
     assert move["applied_at"] is not None
 
 
+@pytest.mark.release
 async def test_a_slow_tool_is_the_cause_and_the_slow_turn_its_effect(store: Database) -> None:
     slow = Fault("slow tool", 15 * DAY + 4 * HOUR, tool="pay", tool_slower=12.0)
     house = await rested(store, Story(faults=(slow,)))
@@ -325,6 +331,7 @@ async def test_a_slow_tool_is_the_cause_and_the_slow_turn_its_effect(store: Data
     assert case["title"].startswith("`pay` is slower")
 
 
+@pytest.mark.release
 async def test_another_model_that_answers_is_told_and_opens_no_case(store: Database) -> None:
     swap = Fault("swap", 15 * DAY, answered_model="gpt-4o-mini-2024-07-18")
     house = await rested(store, Story(faults=(swap,)))
@@ -335,6 +342,7 @@ async def test_another_model_that_answers_is_told_and_opens_no_case(store: Datab
     assert await house.cases() == []
 
 
+@pytest.mark.release
 async def test_a_new_kind_of_failure_joins_the_case_of_its_tool_whichever_judge_comes_first(
     store: Database,
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import attrs
 import msgspec
+import pytest
 
 from svc.store.postgres.database import Database
 from tests.detecting.applications import FAULTS, HEALTHY, Traffic
@@ -51,6 +52,7 @@ async def test_each_planted_fault_is_one_case_and_what_is_healthy_has_none(store
     assert parts["tokens_per_call"] > 0.9
 
 
+@pytest.mark.release
 async def test_a_rise_of_prose_is_told_where_a_little_of_it_is_usual_among_json(store: Database) -> None:
     def app(name: str, a_day: int, usual: float, then: float) -> App:
         planted = (

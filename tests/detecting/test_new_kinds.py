@@ -53,6 +53,7 @@ async def test_each_outage_of_a_history_is_a_case_that_names_its_kind_of_failure
     assert set(await twice_out.told("status", "closed_as")) == {("closed", "recovered")}
 
 
+@pytest.mark.release
 async def test_a_new_kind_that_is_told_while_it_fails_ends_as_in_a_history(store: Database) -> None:
     house = House(store)
     for since, until in ((0, 13), (13, 16), (16, 22), (22, 25)):
@@ -95,8 +96,8 @@ async def test_new_kinds_wait_for_no_judge_that_is_held_up_and_are_told_once_it_
 @pytest.mark.parametrize(
     ("hour", "days", "kind"),
     [
-        (6, 2.5, "QuotaExceeded"),
         # Half a minute each.
+        pytest.param(6, 2.5, "QuotaExceeded", marks=pytest.mark.release),
         pytest.param(6, 4.0, "Refused", marks=pytest.mark.release),
         pytest.param(15, 2.5, "QuotaExceeded", marks=pytest.mark.release),
         pytest.param(15, 6.0, "QuotaExceeded", marks=pytest.mark.release),

@@ -99,6 +99,7 @@ async def test_ratings_that_fall_are_told_once_and_open_a_case(month: Database) 
     assert len(await findings(house)) == 1
 
 
+@pytest.mark.release
 async def test_what_proves_a_fall_are_the_traces_that_were_rated_badly(month: Database) -> None:
     await judged(month, "helpful", liked(0.85, 0.5))
     rows = await fetch(
@@ -111,6 +112,7 @@ async def test_what_proves_a_fall_are_the_traces_that_were_rated_badly(month: Da
     assert {row["trace_id"] for row in rows} <= {row["trace_id"] for row in bad}
 
 
+@pytest.mark.release
 async def test_steady_ratings_cry_nothing(month: Database) -> None:
     house = await judged(month, "helpful", liked(0.8, 0.8))
     assert await findings(house) == []
@@ -121,6 +123,7 @@ async def test_a_name_that_few_people_rate_stays_silent(month: Database) -> None
     assert await findings(house) == []
 
 
+@pytest.mark.release
 async def test_a_name_of_which_less_is_better_is_told_when_it_rises(month: Database) -> None:
     house = await judged(month, "toxic", liked(0.05, 0.35))
     [(_, title, harmful, _)] = await findings(house)
@@ -128,6 +131,7 @@ async def test_a_name_of_which_less_is_better_is_told_when_it_rises(month: Datab
     assert harmful
 
 
+@pytest.mark.release
 async def test_ratings_that_rise_are_good_news_and_open_no_case(month: Database) -> None:
     house = await judged(month, "helpful", liked(0.6, 0.95))
     [(_, title, harmful, _)] = await findings(house)
@@ -136,6 +140,7 @@ async def test_ratings_that_rise_are_good_news_and_open_no_case(month: Database)
     assert await house.cases() == []
 
 
+@pytest.mark.release
 async def test_scores_that_fall_are_told_by_their_median(month: Database) -> None:
     def stars(dice: random.Random, at: datetime) -> float | None:
         return float(min(max(round(dice.gauss(4.3 if at < FALL else 2.9, 0.8)), 1), 5))
@@ -146,6 +151,7 @@ async def test_scores_that_fall_are_told_by_their_median(month: Database) -> Non
     assert rows[0][1].startswith("Ratings `stars` of `desk` fell from 4")
 
 
+@pytest.mark.release
 async def test_steady_scores_cry_nothing(month: Database) -> None:
     def grade(dice: random.Random, _at: datetime) -> float | None:
         return min(max(dice.gauss(0.7, 0.15), 0.0), 1.0)
@@ -163,6 +169,7 @@ def tone(share: float, later: float) -> Opinion:
     return opinion
 
 
+@pytest.mark.release
 async def test_a_category_that_becomes_more_frequent_is_told_and_opens_no_case(month: Database) -> None:
     house = await judged(month, "tone", tone(0.04, 0.3))
     [(detector, title, harmful, call_site)] = await findings(house)
@@ -186,6 +193,7 @@ async def test_a_category_that_somebody_called_bad_opens_a_case_even_when_it_is_
     assert (case["detector"], case["state"], case["title"]) == ("feedback", "open", title)
 
 
+@pytest.mark.release
 async def test_steady_categories_cry_nothing(month: Database) -> None:
     house = await judged(month, "tone", tone(0.2, 0.2))
     assert await findings(house) == []

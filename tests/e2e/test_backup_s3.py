@@ -83,6 +83,7 @@ def refusal(service: Service, *arguments: str, status: int = 1) -> str:
     return done.stderr
 
 
+@pytest.mark.release
 def test_a_nightly_backup_whose_store_is_not_there_is_reported_and_kept_and_ingest_goes_on(
     open_folder: Path,
 ) -> None:

@@ -99,6 +99,7 @@ def test_the_example_has_labels_of_each_mistake_at_spans_that_are_there(folder: 
     assert traces >= 60
 
 
+@pytest.mark.release
 def test_marks_find_the_mistakes_of_the_example_and_nothing_else(folder: Path) -> None:
     apps, said, _ = replayed(folder)
     rows = {(name, row.name): row for name, row in compared(apps, said)}

@@ -139,6 +139,7 @@ def restarted(env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
 PRICES = '[[price]]\nmodel = "house-model"\ninput = {rate}\n'
 
 
+@pytest.mark.release
 def test_a_service_that_would_not_start_again_stays_as_it_is(tmp_path: Path) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text(PRICES.format(rate=1))

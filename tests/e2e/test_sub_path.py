@@ -154,6 +154,7 @@ def pattern_of(page: str) -> str:
     return re.sub(r"{\w+}", "[^/]+", PATH + page)
 
 
+@pytest.mark.release
 def test_no_link_form_or_module_of_any_page_leaves_the_path(
     terminator: Terminator, client: httpx2.Client
 ) -> None:

@@ -532,6 +532,7 @@ async def test_a_stale_pid_file_does_not_keep_the_server_down(data_dir: Path, na
         foreign.kill()
 
 
+@pytest.mark.release
 async def test_a_cluster_half_made_by_a_killed_start_is_made_anew(room: Path) -> None:
     draft = room / "data/postgres/18/init/data"
     with holder(room / "data") as process:
@@ -548,6 +549,7 @@ async def test_a_cluster_half_made_by_a_killed_start_is_made_anew(room: Path) ->
 # Places
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("name", ["x" * 120, "a,b", "it's \\ odd"])
 async def test_any_path_of_the_data_dir_is_served(room: Path, data_dir: Path, name: str) -> None:
     copy(data_dir, room / name)
@@ -588,6 +590,7 @@ async def test_a_folder_that_the_account_cannot_pass_is_named_with_the_remedy(ro
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
 
 
+@pytest.mark.release
 @as_root
 async def test_programs_that_the_account_cannot_read_are_copied_once(
     room: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch

@@ -90,6 +90,7 @@ def made() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.release
 async def test_an_older_cluster_is_brought_over_after_two_ends_midway_and_kept_until_it_is_finished_with(
     made: Path, open_folder: Path
 ) -> None:

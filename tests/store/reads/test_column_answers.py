@@ -251,6 +251,7 @@ async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_
     await agree(sent, monkeypatch, low, high, {"kind": "rerank"}, 2)
 
 
+@pytest.mark.release
 async def test_days_that_are_gone_leave_no_column(sent: Database) -> None:
     await build(sent, NOW + DAY)
 
@@ -265,6 +266,7 @@ async def test_days_that_are_gone_leave_no_column(sent: Database) -> None:
     assert await fetch(sent, "select from span_column_day") == []
 
 
+@pytest.mark.release
 async def test_costs_of_any_digits_add_up_exactly(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     await fetch(
         sent,
@@ -283,6 +285,7 @@ async def test_costs_of_any_digits_add_up_exactly(sent: Database, monkeypatch: p
         assert await JsonQueries(sent).facets(question, "model_id", 50) == mine
 
 
+@pytest.mark.release
 async def test_what_no_column_can_hold_is_read_from_its_rows(
     sent: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +310,7 @@ async def test_a_large_hour_is_cut_into_segments(sent: Database, monkeypatch: py
     await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"})
 
 
+@pytest.mark.release
 async def test_too_much_for_one_answer_is_left_to_the_rows(
     sent: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +358,7 @@ async def test_percentiles_of_whole_days_come_from_their_sums_alone(
                 assert alike(mine, theirs)
 
 
+@pytest.mark.release
 async def test_spans_that_are_hardly_alike_are_not_added_up(
     sent: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +372,7 @@ async def test_spans_that_are_hardly_alike_are_not_added_up(
     assert await fetch(sent, "select xmin::text as version from span_column_day order by day") == writes
 
 
+@pytest.mark.release
 async def test_days_of_a_release_before_are_added_up(sent: Database) -> None:
     await build(sent, NOW + DAY)
     sums = "select * from span_column where hour < -1 order by project_id, field, day, hour, began, part"
@@ -378,6 +384,7 @@ async def test_days_of_a_release_before_are_added_up(sent: Database) -> None:
     assert await fetch(sent, sums) == mine
 
 
+@pytest.mark.release
 async def test_sums_that_no_column_can_hold_are_read_from_the_columns_of_each_span(
     sent: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
