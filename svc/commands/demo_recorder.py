@@ -15,12 +15,12 @@ from typing import Any, Final
 import attrs
 import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from svc.commands.demo_pictures import as_base64
 
-Attributes = dict[str, str | int | float]
+Attributes = dict[str, str | int | float | list[str]]
 
 #: By this attribute an application names its call site itself.
 CALL_SITE: Final = "svc.call_site.id"
@@ -33,7 +33,9 @@ def pairs(attributes: Attributes) -> list[KeyValue]:
     return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
 
 
-def _value(value: str | int | float) -> AnyValue:
+def _value(value: str | int | float | list[str]) -> AnyValue:
+    if isinstance(value, list):
+        return AnyValue(array_value=ArrayValue(values=map(_value, value)))
     if isinstance(value, str):
         return AnyValue(string_value=value)
     if isinstance(value, bool):
@@ -148,13 +150,15 @@ def chat(
     messages; input, cached and output tokens.
     """
     provider, request_model, response_model = model
+    reason = "tool_call" if any(part["type"] == "tool_call" for part in outputs) else "stop"
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
         "gen_ai.request.model": request_model,
         "gen_ai.response.model": response_model,
         "gen_ai.input.messages": as_json(inputs),
-        "gen_ai.output.messages": as_json([{"role": "assistant", "parts": outputs, "finish_reason": "stop"}]),
+        "gen_ai.response.finish_reasons": [reason],
+        "gen_ai.output.messages": as_json([{"role": "assistant", "parts": outputs, "finish_reason": reason}]),
         "gen_ai.usage.input_tokens": tokens[0],
         "gen_ai.usage.cache_read.input_tokens": tokens[1],
         "gen_ai.usage.output_tokens": tokens[2],
