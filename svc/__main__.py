@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -28,13 +29,37 @@ from svc.runtime.garbage import collect_less
 log = logging.getLogger("trace-svc")
 
 EXIT_FAILED: Final = 1
+#: What shells say of a command that wrote to a pipe which nobody reads any more.
+EXIT_UNREAD: Final = 128 + signal.SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
     open_standard_streams()
     collect_less()
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _main(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as ended:
+        # The parser's way to end: help, or a word that it does not know.
+        status = ended.code if isinstance(ended.code, int) else EXIT_FAILED
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = EXIT_UNREAD
+    if status == EXIT_UNREAD:
+        # What is still to be written goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _is_unread() -> bool:
+    """Whether nobody reads what is printed any more, as behind `| head`."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _main(words: Sequence[str]) -> int:
     parser = command_parser(words)
     if not words:
         parser.print_help()
@@ -83,7 +108,9 @@ def _run(command: Command, arguments: argparse.Namespace, settings: Settings) ->
     try:
         code = trio.run(partial(_awaited, command, arguments, settings))
     except* (OperatorError, Outage, OSError) as group:
-        code = _fail(*(_sentence(error, settings) for error in _leaves(group)))
+        errors = _leaves(group)
+        unread = any(isinstance(error, BrokenPipeError) for error in errors) and _is_unread()
+        code = EXIT_UNREAD if unread else _fail(*(_sentence(error, settings) for error in errors))
     except* KeyboardInterrupt:
         code = _fail("interrupted")
     return code or 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 from typing import Any
 
 import pytest
@@ -106,3 +108,26 @@ def test_keys_accounts_and_terms_are_json_when_asked() -> None:
         assert [project["project"] for project in terms["projects"]] == ["default/default"]
         assert {"table", "days", "bytes"} <= terms["tables"][0].keys()
         assert told("retention", "run").keys() == {"freed_bytes", "tables"}
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(("ask", "--help"), {0, 141}), (("completion", "bash"), {141})]
+)
+def test_a_command_whose_words_nobody_reads_ends_without_a_word_of_its_own(
+    arguments: tuple[str, ...], status: set[int], buffered: bool
+) -> None:
+    read, write = os.pipe()
+    # As `| head` once it has its lines.
+    os.close(read)
+    with os.fdopen(write, "wb") as unread:
+        ended = subprocess.run(
+            [TRACE_SVC, *arguments],
+            stdout=unread,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+            timeout=120,
+            check=False,
+        )
+    assert ended.stderr == b""
+    assert ended.returncode in status
