@@ -59,7 +59,7 @@ def test_kill_9_at_a_random_moment_loses_nothing_acknowledged(open_folder: Path)
             flood.until_more()
             flood.end()
             at_rest(service)
-            compare(flood, stored(service.env))
+            compare(flood, stored(service.env), attack="kill -9 of the service, disk mode", rounds=ROUNDS)
 
 
 def test_kill_9_of_the_database_loses_nothing_acknowledged() -> None:
@@ -73,7 +73,7 @@ def test_kill_9_of_the_database_loses_nothing_acknowledged() -> None:
                 # The old one's backends may still answer for a moment: up again is another process.
                 until(lambda pid=pid: postmaster(service) not in (pid, None), timeout_s=60)  # type: ignore[misc]
         at_rest(service)
-        compare(flood, stored(service.env))
+        compare(flood, stored(service.env), attack="kill -9 of the database", rounds=ROUNDS)
 
 
 @pytest.mark.parametrize("mode", ["memory", "disk"])
@@ -86,7 +86,7 @@ def test_kill_9_of_a_decoder_process_loses_nothing_acknowledged(mode: str) -> No
                 os.kill(pid, signal.SIGKILL)
                 until(lambda pid=pid: service.decoders() not in ([pid], []))  # type: ignore[misc]
         at_rest(service)
-        compare(flood, stored(service.env))
+        compare(flood, stored(service.env), attack=f"kill -9 of a decoder, {mode} mode", rounds=ROUNDS)
 
 
 def test_a_service_killed_with_9_leaves_no_decoder_process_behind(open_folder: Path) -> None:
@@ -105,7 +105,7 @@ def test_sigterm_in_mid_flood_stores_everything_acknowledged(open_folder: Path) 
         with Flood(service.url, service.write_key) as flood:
             until(lambda: len(flood.acknowledged) > 300)
             assert service.stop() == 0
-        compare(flood, stored(service.env))
+        compare(flood, stored(service.env), attack="SIGTERM under load")
 
 
 def test_a_disk_that_fills_up_answers_503_and_goes_on_when_there_is_room(open_folder: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_disk_that_fills_up_answers_503_and_goes_on_when_there_is_room(open_fo
         flood.until_more(100)
         flood.end()
         at_rest(service)
-        compare(flood, stored(service.env))
+        compare(flood, stored(service.env), attack="disk that fills up")
 
 
 def test_memory_mode_loses_at_most_what_was_in_the_buffer_when_it_is_killed(open_folder: Path) -> None:

@@ -108,7 +108,7 @@ def test_no_failover_loses_or_doubles_what_was_acknowledged(
                 failover.whole_again()
         until(lambda: service.metric("svc_spool_depth_batches") == 0, 2 * PATIENCE_S)
         until(lambda: flood.acknowledged <= stored(service.env).keys(), PATIENCE_S, every_s=1.0)
-        compare(flood, stored(service.env))
+        compare(flood, stored(service.env), attack="failover of a cluster", rounds=ROUNDS)
         say(f"{len(flood.acknowledged)} acknowledged spans, all of them stored once")
         assert service.metric("svc_ingest_dead_lettered_spans_total") == 0
         assert broker is None or broker.messages(DEAD_LETTERS) == []

@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.certificates import pair_for, root_pem
+from tests.chaos.link import Link
 from tests.service import free_port, until
 
 HERE = Path(__file__).parent
@@ -37,10 +38,11 @@ _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://localhost:{secured}
+listeners=PLAINTEXT://127.0.0.1:{port},LINKED://127.0.0.1:{behind},SASL_SSL://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},LINKED://127.0.0.1:{linked},SASL_SSL://localhost:{secured}
+inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LINKED:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
 ssl.keystore.type=PEM
 ssl.keystore.location={folder}/broker.pem
@@ -69,9 +71,15 @@ class Broker:
     """A Kafka that can be asked what is in it, and, when it is our own, stopped and started."""
 
     def __init__(
-        self, servers: str, folder: Path | None = None, port: int = 0, secured_port: int = 0
+        self,
+        servers: str,
+        folder: Path | None = None,
+        port: int = 0,
+        secured_port: int = 0,
+        linked_ports: tuple[int, int] = (0, 0),
     ) -> None:
         self.servers, self._folder, self._port, self._secured_port = servers, folder, port, secured_port
+        self._linked_ports = linked_ports
         self._process: subprocess.Popen[bytes] | None = None
         self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
@@ -80,6 +88,13 @@ class Broker:
         if self._folder is None:
             pytest.skip("the broker of TEST_KAFKA_BOOTSTRAP_SERVERS has listeners of its own")
         return f"localhost:{self._secured_port}", self._folder / "root.pem"
+
+    def linked(self) -> Link:
+        """A link before a listener of its own: who asks there is told of no other address."""
+        if self._folder is None:
+            pytest.skip("the broker of TEST_KAFKA_BOOTSTRAP_SERVERS is behind no link of ours")
+        port, behind = self._linked_ports
+        return Link(behind, port)
 
     def start(self) -> None:
         """Start our own broker, on the data that it has."""
@@ -197,6 +212,7 @@ def started() -> Iterator[Broker]:
     """A broker of our own; its programs must be there."""
     with tempfile.TemporaryDirectory(prefix="trace-svc-kafka-") as name:
         folder, port, secured = Path(name), free_port(), free_port()
+        linked_ports = linked, behind = free_port(), free_port()
         pair = pair_for("localhost")
         (folder / "broker.pem").write_bytes(pair.key + pair.chain)
         (folder / "root.pem").write_bytes(root_pem())
@@ -204,6 +220,8 @@ def started() -> Iterator[Broker]:
         properties.write_text(
             _PROPERTIES.format(
                 port=port,
+                linked=linked,
+                behind=behind,
                 secured=secured,
                 controller=free_port(),
                 folder=folder,
@@ -223,7 +241,7 @@ def started() -> Iterator[Broker]:
             capture_output=True,
             timeout=60,
         )
-        broker = Broker(f"127.0.0.1:{port}", folder, port, secured)
+        broker = Broker(f"127.0.0.1:{port}", folder, port, secured, linked_ports)
         try:
             broker.start()
             yield broker
