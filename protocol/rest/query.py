@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from protocol.refusals import BAD_REQUEST, INVALID_RANGE, Q_TOO_LONG, Refused
+from protocol.validation import validation_text
 
 FilterValue = str | int | float | bool | None
 
@@ -106,6 +107,9 @@ def read_body(body: bytes, type_: type[Body]) -> Body:
     """The body as its class. Raises `Refused` with a text that names the offender."""
     try:
         return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        text = validation_text(error, type_)
+        raise Refused(BAD_REQUEST.saying(f"the body cannot be read: {text}"[:500])) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(BAD_REQUEST.saying(f"the body cannot be read: {error}"[:500])) from None
 

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from protocol.alerts import RuleKind
 from protocol.detection import Severity
+from protocol.validation import validation_text
 
 FilterValue = str | int | float | bool | None
 
@@ -144,7 +145,7 @@ def read_params(kind: RuleKind, fields: Mapping[str, Any]) -> RuleParams:
     try:
         params: RuleParams = msgspec.convert(dict(fields), PARAMS[kind])
     except msgspec.ValidationError as error:
-        raise BadParams(f"params of {kind}: {error}"[:300]) from None
+        raise BadParams(f"params of {kind}: {validation_text(error, PARAMS[kind])}"[:300]) from None
     if isinstance(params, MetricParams):
         _check_metric(params)
     return params
@@ -164,7 +165,7 @@ def typed_params(kind: RuleKind, typed: Mapping[str, str]) -> RuleParams:
     try:
         params = msgspec.convert(fields, PARAMS[kind], strict=False)
     except msgspec.ValidationError as error:
-        raise BadParams(f"params of {kind}: {error}"[:300]) from None
+        raise BadParams(f"params of {kind}: {validation_text(error, PARAMS[kind])}"[:300]) from None
     return read_params(kind, msgspec.to_builtins(params))
 
 

@@ -19,6 +19,7 @@ from quart_trio import QuartTrio
 
 from protocol.refusals import BAD_REQUEST, Refusal, Refused
 from protocol.rest.query import read_body
+from protocol.validation import validation_text
 from svc.domain.accounts.access import Permission
 from svc.front.auth.callers import KeyHolder, Nobody, Person, SingleUser
 from svc.front.auth.calls import Call, Context, Rule, admit, lowered
@@ -207,4 +208,5 @@ def _read_query(type_: type[msgspec.Struct], fields: dict[str, str]) -> msgspec.
     try:
         return msgspec.convert(fields, type_, strict=False)
     except msgspec.ValidationError as error:
-        raise Refused(BAD_REQUEST.saying(f"the query cannot be read: {error}"[:500])) from None
+        text = validation_text(error, type_)
+        raise Refused(BAD_REQUEST.saying(f"the query cannot be read: {text}"[:500])) from None

@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from protocol.agents import RUN_TOOLS
+from protocol.validation import validation_text
 from svc.front.mcp import arguments as a
 from svc.front.mcp import handlers as h
 from svc.front.mcp import query_handlers as q
@@ -88,25 +89,14 @@ class Tool:
             # Handlers know one class, whose further arguments are unset.
             return taken if self.taken is self.arguments else msgspec.convert(tidy, self.arguments)
         except msgspec.ValidationError as error:
-            raise BadArguments(
-                f"invalid arguments for {self.name}: {error}{self._help(str(error))}"
-            ) from None
+            text = validation_text(error, self.taken)
+            raise BadArguments(f"invalid arguments for {self.name}: {text}{self._hint(text)}") from None
         except RecursionError:
             raise BadArguments(f"invalid arguments for {self.name}: nested too deeply") from None
 
-    def _help(self, error: str) -> str:
-        """What would have been right."""
-        properties: dict[str, Any] = self.schema()["properties"]
-        for name, schema in properties.items():
-            if error.startswith("Invalid enum") and error.endswith(f"`$.{name}`"):
-                return f"; one of: {', '.join(schema['enum'])}{self.hints.get(name, '')}"
-            if error.startswith("Invalid enum") and f"`$.{name}[" in error:
-                return f"; one of: {', '.join(schema['items']['enum'])}"
-        if "unknown field" in error:
-            ranged = error.endswith("`$.range`")
-            takes = properties["range"]["properties"] if ranged else properties
-            return f"; it takes: {', '.join(takes) or 'no arguments'}"
-        return ""
+    def _hint(self, text: str) -> str:
+        """What to do instead where the value of an argument is none of those there are."""
+        return "".join(hint for name, hint in self.hints.items() if f"at `$.{name}`; one of:" in text)
 
 
 TOOLS: Final = (
