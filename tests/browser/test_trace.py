@@ -145,6 +145,7 @@ def test_scrolling_fills_rows_anew_and_makes_none(told: Opened) -> None:
         assert active(page) == "batch"
 
 
+@pytest.mark.release
 def test_more_spans_than_a_page_holds_are_said_to_be_left_out(told: Opened) -> None:
     for body in bodies(many(100_100, "vast"), 2_000):
         assert told.service.send(body).status_code == 200

@@ -46,6 +46,7 @@ def attribute(trace: StoryTrace, key: str) -> set[str]:
     return {a.value.string_value for span in trace.spans for a in span.attributes if a.key == key}
 
 
+@pytest.mark.release
 def test_it_is_the_same_every_time_and_each_span_has_an_id_of_its_own() -> None:
     once, again = story(), story.__wrapped__()
     traces = [(t.spans, t.feedback) for day in once for t in day]

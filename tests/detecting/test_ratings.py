@@ -178,6 +178,7 @@ async def test_a_category_that_becomes_more_frequent_is_told_and_opens_no_case(m
     assert await house.cases() == []
 
 
+@pytest.mark.release
 async def test_a_category_that_somebody_called_bad_opens_a_case_even_when_it_is_new(month: Database) -> None:
     house = House(month, Settings())
     await rate(month, "tone", tone(0.0, 0.0))

@@ -18,6 +18,7 @@ import pytest
 
 from svc.front.server.listening import holder
 from tests.certificates import mount, pair_for
+from tests.examples import first_always
 from tests.forked import ran
 from tests.service import TRACE_SVC, environment, free_port
 
@@ -168,7 +169,7 @@ def test_a_spool_that_cannot_be_written_is_told_before_the_database_starts(
 
 
 @pytest.mark.parametrize("command", STARTS, ids=" ".join)
-@pytest.mark.parametrize("missing", [True, False], ids=["missing", "unreadable"])
+@pytest.mark.parametrize("missing", first_always([True, False]), ids=["missing", "unreadable"])
 def test_a_certificate_that_cannot_be_read_is_told_with_the_way_out(
     open_folder: Path, command: tuple[str, ...], missing: bool
 ) -> None:

@@ -42,6 +42,7 @@ from svc.store.postgres.embedded.locks import try_lock
 from svc.store.postgres.embedded.postmaster import Postmaster
 from svc.store.postgres.embedded.server import EmbeddedServer, Served, open_embedded
 from tests.conftest import missing
+from tests.examples import first_always
 from tests.service import apart
 
 ROOT = os.geteuid() == 0
@@ -481,7 +482,7 @@ async def test_who_replays_is_seen_while_a_server_recovers_and_at_no_other_time(
 
 
 @pytest.mark.errors_expected
-@pytest.mark.parametrize("lost", ["postgres/18/data", "postgres"])
+@pytest.mark.parametrize("lost", first_always(["postgres/18/data", "postgres"]))
 async def test_an_outage_is_waited_for_and_never_raised(
     own_data_dir: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:

@@ -26,6 +26,7 @@ from svc.store.reads.questions.event_time import day_stretches
 from svc.store.reads.questions.query import NOTE_ROWS
 from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
+from tests.examples import first_always
 from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
@@ -113,7 +114,7 @@ def within(all_rows: Iterable[Any], by: str, keep: Callable[[Any], bool] = lambd
     return [row for row in all_rows if LOW <= row[by] < HIGH and keep(row)]
 
 
-@pytest.mark.parametrize("by", ["created_at", "started_at"])
+@pytest.mark.parametrize("by", first_always(["started_at", "created_at"]))
 @pytest.mark.parametrize("dataset", [SPANS, TOOL_CALLS])
 async def test_each_measure_of_each_time_is_what_the_rows_add_up_to(
     sent: Database, dataset: Any, by: str
