@@ -20,13 +20,15 @@ class Link:
     """A port through which another one is reached, as long as it is not cut or silent.
 
     Cut, every connection is reset, new ones too. Silent, nothing comes through and nobody is told; what waits
-    goes on when it is mended, unless it was cut meanwhile.
+    goes on when it is mended, unless it was cut meanwhile. Forgotten, the connections that there are stay
+    silent for ever and new ones work, as behind a router that lost its state.
     """
 
     def __init__(self, target: int, port: int = 0) -> None:
         """Before a port of this machine, at `port` or at any."""
         self.port, self._target = port, target
         self._is_cut, self._flows = False, trio.Event()
+        self._generation = 0
         self._carrying: set[trio.CancelScope] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._serve,), daemon=True)
@@ -50,14 +52,18 @@ class Link:
         """Let nothing through, and tell nobody."""
         trio.from_thread.run_sync(self._silence, trio_token=self._token)
 
+    def forget(self) -> None:
+        """Let nothing through on the connections that there are, for ever, and tell nobody."""
+        trio.from_thread.run_sync(self._forget, trio_token=self._token)
+
     def mend(self) -> None:
-        """Let everything through again."""
+        """Let everything through again, but what is forgotten."""
         trio.from_thread.run_sync(self._mend, trio_token=self._token)
 
     def fail(self, dice: random.Random) -> None:
-        """Fail in one of three ways, for up to eight seconds, and work again."""
-        way = dice.choice(("cut", "silent", "silent, then cut"))
-        (self.cut if way == "cut" else self.silence)()
+        """Fail in one of four ways, for up to eight seconds, and work again."""
+        way = dice.choice(("cut", "silent", "silent, then cut", "forgotten"))
+        {"cut": self.cut, "forgotten": self.forget}.get(way, self.silence)()
         # How long it lasts is the matter: shorter and longer than the deadlines of those who wait.
         threading.Event().wait(dice.uniform(0.1, 8))
         if way == "silent, then cut":
@@ -72,6 +78,9 @@ class Link:
     def _silence(self) -> None:
         if self._flows.is_set():
             self._flows = trio.Event()
+
+    def _forget(self) -> None:
+        self._generation += 1
 
     def _mend(self) -> None:
         self._is_cut = False
@@ -103,23 +112,31 @@ class Link:
             server = await trio.open_tcp_stream("127.0.0.1", self._target)
         except OSError:
             return
+        generation = self._generation
+
+        async def pump(source: trio.SocketStream, sink: trio.SocketStream) -> None:
+            try:
+                while piece := await source.receive_some(_PIECE_BYTES):
+                    await self._passable(generation)
+                    await sink.send_all(piece)
+                await self._passable(generation)
+                await sink.send_eof()
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                # One end is gone, and the connection with it.
+                nursery.cancel_scope.cancel()
+
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._pump, client, server, nursery.cancel_scope)
-                nursery.start_soon(self._pump, server, client, nursery.cancel_scope)
+                nursery.start_soon(pump, client, server)
+                nursery.start_soon(pump, server, client)
         finally:
             _reset(server)
 
-    async def _pump(self, source: trio.SocketStream, sink: trio.SocketStream, both: trio.CancelScope) -> None:
-        try:
-            while piece := await source.receive_some(_PIECE_BYTES):
-                await self._flows.wait()
-                await sink.send_all(piece)
-            await self._flows.wait()
-            await sink.send_eof()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            # One end is gone, and the connection with it.
-            both.cancel()
+    async def _passable(self, generation: int) -> None:
+        """Wait until a connection lets something through."""
+        await self._flows.wait()
+        if generation < self._generation:
+            await trio.sleep_forever()
 
 
 def _reset(stream: trio.SocketStream) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
     from svc.outside.kafka.log import BoundedLog
 
 TIMEOUT_S: Final = 2.0
+#: A connection on which a request has no answer for so long is given up, as a member of the group would be.
+ANSWER_TIMEOUT_S: Final = 6.0
 #: Making a topic waits until it is everywhere.
 MAKE_TIMEOUT_S: Final = 10.0
 MAKE_PAUSE_S: Final = 0.1
 #: Dead letters are few, and somebody has to look at them: they are kept until somebody deletes them.
 FOR_EVER: Final = "-1"
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -157,7 +162,7 @@ class Topics:
         ]
         for future in self._admin.create_topics(new_topics, request_timeout=MAKE_TIMEOUT_S).values():
             try:
-                future.result(MAKE_TIMEOUT_S)
+                _answer(future, MAKE_TIMEOUT_S)
             except KafkaException as failure:
                 # Another replica was faster.
                 if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -167,8 +172,16 @@ class Topics:
         """The largest message that a topic takes; ours at most, which the producer is set to."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         futures = self._admin.describe_configs([resource], request_timeout=TIMEOUT_S)
-        limit = futures[resource].result(TIMEOUT_S)["max.message.bytes"].value
+        limit = _answer(futures[resource], TIMEOUT_S)["max.message.bytes"].value
         return min(int(limit), self._kafka.message_bytes)
+
+
+def _answer(future: Future[T], timeout_s: float) -> T:
+    """What the brokers answer. Raises `KafkaException`, also where they do not answer in time."""
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 def settings_of(kafka: Kafka, bounded: BoundedLog, **overrides: Any) -> dict[str, Any]:
@@ -180,6 +193,9 @@ def settings_of(kafka: Kafka, bounded: BoundedLog, **overrides: Any) -> dict[str
         "logger": bounded,
         "reconnect.backoff.max.ms": 2000,
         "socket.connection.setup.timeout.ms": 5000,
+        # A network that forgets its connections answers nothing and resets nothing: with librdkafka's minute
+        # exports got 503 for 65 s after it (November 2026).
+        "socket.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
         "socket.keepalive.enable": True,
         **{
             name if name.endswith("_cb") else name.replace("_", "."): value

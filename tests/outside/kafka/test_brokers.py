@@ -7,18 +7,22 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
 import trio
+from confluent_kafka import KafkaException
 
 from protocol.broker import Arrival, Backlog, Published
 from protocol.storage import Outage
+from svc.outside.kafka import topics
 from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link
 from svc.outside.kafka.rewinding import GroupInUse, rewind
 from svc.outside.kafka.security import Security
+from tests.chaos import link as chaos
 from tests.kafka.broker import PASSWORD, Broker, unique
 from tests.service import free_port
 
@@ -81,6 +85,17 @@ async def linked(kafka: Kafka, notes: Notes | None = None) -> AsyncIterator[tupl
     async with kafka.opened(notes) as link:
         await until(lambda: notes.is_back and bool(notes.partitions))
         yield link, notes
+
+
+@asynccontextmanager
+async def apart(network: chaos.Link) -> AsyncIterator[chaos.Link]:
+    """The network, begun and ended from another thread, as its verbs are said from one."""
+    await trio.to_thread.run_sync(network.__enter__)
+    try:
+        yield network
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(network.__exit__, None, None, None)
 
 
 async def published(link: Link, *values: bytes, key: bytes = b"1") -> list[Published]:
@@ -202,6 +217,24 @@ async def test_a_broker_that_is_not_there_is_said_and_leaving_takes_no_longer_fo
     assert time.monotonic() - began_s < CLOSE_TIMEOUT_S
     with pytest.raises(Outage):
         nowhere.described()
+
+
+async def test_connections_that_a_network_forgot_are_made_anew(ours: Kafka, kafka: Broker) -> None:
+    """As behind a router that lost its state: nothing comes back, and nobody is told."""
+    async with (
+        apart(kafka.linked()) as network,
+        linked(attrs.evolve(ours, servers=f"127.0.0.1:{network.port}")) as (link, notes),
+    ):
+        await trio.to_thread.run_sync(network.forget)
+        # A message that nobody takes is given back after six seconds, a connection given up as soon.
+        with trio.fail_after(2 * TIMEOUT_S):
+            while await published(link, b"again") != ["accepted"]:
+                await until(lambda: notes.is_back)
+
+
+def test_an_answer_that_does_not_come_is_an_outage_and_no_crash() -> None:
+    with pytest.raises(KafkaException, match="Timed out"):
+        topics._answer(Future(), 0.01)
 
 
 async def test_more_copies_than_there_are_brokers_is_an_outage_that_names_the_reason(ours: Kafka) -> None:
