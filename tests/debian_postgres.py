@@ -15,14 +15,15 @@ DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 class DebianPostgres:
     """Debian's own PostgreSQL on a port of its own."""
 
-    def __init__(self, folder: Path, follows: DebianPostgres | None = None) -> None:
-        """A new cluster, or a streaming replica of another one."""
+    def __init__(self, folder: Path, follows: DebianPostgres | None = None, network: str = "") -> None:
+        """A new cluster, or a streaming replica of another one. It can be reached from this network too."""
         if not DEBIAN:
             from tests.conftest import missing
 
             missing("Debian's PostgreSQL")
         folder.mkdir()
         self.folder, self.port = folder, free_port()
+        self._listens = "*" if network else "127.0.0.1"
         self._as = (
             ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
         )
@@ -37,10 +38,15 @@ class DebianPostgres:
             return
         self._run("initdb", "-D", str(folder / "data"), "-U", "owner", "--pwfile", str(folder / "pw"),
                   "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8")  # fmt: skip
+        if network:
+            with (folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {network} scram-sha-256\n")
         self.start()
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
+        options = (
+            f"-p {self.port} -c listen_addresses='{self._listens}' -c unix_socket_directories={self.folder}"
+        )
         self._run(
             "pg_ctl",
             "-D",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,13 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S: Final = 10.0
 #: What each of several servers gets.
 SERVER_TIMEOUT_S: Final = 3.0
+
+#: The server's machine is asked after ten seconds of silence, and dead after three such questions.
+_PROBES: Final[Mapping[int, int]] = {
+    socket.TCP_KEEPIDLE: 10,
+    socket.TCP_KEEPINTVL: 3,
+    socket.TCP_KEEPCNT: 3,
+}
 
 #: How often the connections in use are checked, and how long one may wait before its server is tried with
 #: another session. Most units of work take milliseconds; a long one costs a session every few seconds.
@@ -110,6 +118,8 @@ class Servers:
             server_settings=self._settings,
             target_session_attrs=None if target is None else SessionAttribute(target),
         )
+        if not Path(name).is_absolute():
+            _keep_alive(connection)
         if self.several:
             self._at[connection] = host
             connection.add_termination_listener(self._forget)
@@ -178,6 +188,15 @@ class Servers:
         for connection, server in list(self._at.items()):
             if server == host:
                 connection.terminate()
+
+
+def _keep_alive(connection: Connection) -> None:
+    """Let the kernel end a connection whose network is gone, best while nobody uses it."""
+    # asyncpg has no public way to its socket.
+    link = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        link.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _problem(error: Exception) -> str:
