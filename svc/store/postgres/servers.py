@@ -32,11 +32,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 SERVER_TIMEOUT_S: Final = 3.0
 
 #: The server's machine is asked after ten seconds of silence, and dead after three such questions.
-_PROBES: Final[Mapping[int, int]] = {
-    socket.TCP_KEEPIDLE: 10,
-    socket.TCP_KEEPINTVL: 3,
-    socket.TCP_KEEPCNT: 3,
-}
+_PROBES: Final[Mapping[str, int]] = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
 
 #: How often the connections in use are checked, and how long one may wait before its server is tried with
 #: another session. Most units of work take milliseconds; a long one costs a session every few seconds.
@@ -195,8 +191,10 @@ def _keep_alive(connection: Connection) -> None:
     # asyncpg has no public way to its socket.
     link = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _PROBES.items():
-        link.setsockopt(socket.IPPROTO_TCP, option, value)
+    for name, value in _PROBES.items():
+        # Not every system has a name for each of them.
+        if (option := getattr(socket, name, None)) is not None:
+            link.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _problem(error: Exception) -> str:
