@@ -23,14 +23,15 @@ SPANS = 10
 class Flood:
     """Sends batches of ten spans from a few threads, through every interruption, until it is told to stop.
 
-    `acknowledged` holds the ids that got a 200; `maybe` those whose answer was never heard. An answer that is
-    neither a 200 nor a 503 ends its thread and stands in `surprises`.
+    `acknowledged` holds the ids that got a 200, `returned` those that got a 503, `maybe` those whose answer
+    was never heard. An answer that is neither a 200 nor a 503 ends its thread and stands in `surprises`.
     """
 
     def __init__(self, url: str, write_key: str, *, threads: int = 3) -> None:
         self.url, self._key = url, write_key
         self.acknowledged: set[bytes] = set()
         self.maybe: set[bytes] = set()
+        self.returned: set[bytes] = set()
         self.refused = 0
         self.surprises: list[str] = []
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -69,6 +70,8 @@ class Flood:
                         with self._lock:
                             self.acknowledged |= ids
                     elif response.status_code == 503:
+                        with self._lock:
+                            self.returned |= ids
                         self.refused += 1
                         self._stop.wait(0.1)
                     else:
