@@ -44,6 +44,9 @@ FLUSH_TIMEOUT_S: Final = 3.0
 CLOSE_TIMEOUT_S: Final = 5.0
 #: How long a replica may be silent before another takes its partitions.
 SESSION_TIMEOUT_S: Final = 6.0
+#: A member waits a little longer than this for the answer to its wish to join. By itself librdkafka waits
+#: five minutes, on a connection that a network may have forgotten. It polls much more often than this.
+REJOIN_TIMEOUT_S: Final = 20.0
 HEARTBEAT_S: Final = 1.5
 #: What librdkafka fetches ahead of the spool's own budget.
 FETCH_AHEAD_KIB: Final = 16 * 1024
@@ -309,6 +312,7 @@ class Link:
                 partition_assignment_strategy="cooperative-sticky",
                 session_timeout_ms=int(SESSION_TIMEOUT_S * 1000),
                 heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
+                max_poll_interval_ms=int(REJOIN_TIMEOUT_S * 1000),
                 auto_offset_reset="earliest",
                 # Positions are stored by us, once rows are; librdkafka sends them on, also when it leaves.
                 enable_auto_offset_store=False,
