@@ -19,33 +19,34 @@ from tests.service import running
 pytestmark = [pytest.mark.alone, pytest.mark.release]
 
 
+def fail_under(flood: Flood, link: Link) -> None:
+    """Let the network fail again and again, and the flood go on each time."""
+    dice = random.Random(20261128)
+    for _ in range(ROUNDS):
+        flood.until_more(100)
+        link.fail(dice)
+    flood.until_more(100)
+
+
 def test_a_network_that_fails_before_the_database_costs_nothing_acknowledged(
     postgres: DebianPostgres, open_folder: Path
 ) -> None:
-    dice = random.Random(20261128)
     with Link(postgres.port) as link:
         url = postgres.url.replace(f":{postgres.port}/", f":{link.port}/")
         with running(open_folder / "data", SVC_JDBC_URL=url, **DISK) as service:
             with Flood(service.url, service.write_key) as flood:
-                for _ in range(ROUNDS):
-                    flood.until_more(100)
-                    link.fail(dice)
-                flood.until_more(100)
+                fail_under(flood, link)
             at_rest(service)
             compare(flood, stored(service.env), attack="network before the database", rounds=ROUNDS)
 
 
 def test_a_network_that_fails_before_the_service_costs_nothing_acknowledged(open_folder: Path) -> None:
-    dice = random.Random(20261128)
     with (
         running(open_folder / "data", **DISK) as service,
         Link(int(service.url.rpartition(":")[2])) as link,
     ):
         with Flood(f"http://127.0.0.1:{link.port}", service.write_key) as flood:
-            for _ in range(ROUNDS):
-                flood.until_more(100)
-                link.fail(dice)
-            flood.until_more(100)
+            fail_under(flood, link)
         at_rest(service)
         compare(flood, stored(service.env), attack="network before the service", rounds=ROUNDS)
 
@@ -54,15 +55,11 @@ def test_a_network_that_fails_before_the_broker_costs_nothing_acknowledged(
     kafka: Broker, open_folder: Path
 ) -> None:
     kafka.clear()
-    dice = random.Random(20261128)
     with kafka.linked() as link:
         settings = on(kafka, SVC_INGEST_SPOOL_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{link.port}")
         with running(open_folder / "data", **settings) as service:
             with Flood(service.url, service.write_key) as flood:
-                for _ in range(ROUNDS):
-                    flood.until_more(100)
-                    link.fail(dice)
-                flood.until_more(100)
+                fail_under(flood, link)
             found = all_stored(flood, service)
             # What the broker took without being able to say so is stored, once, and returned all the same.
             flood.maybe |= flood.returned

@@ -218,7 +218,8 @@ def call_sums(value: str | None, answers: Sequence[Measured]) -> CallSums:
     """From answers that measure one thing each; the count is that of the first."""
 
     def figure(name: str) -> Any:
-        return next((each for answer in answers if (each := answer.figure(name)) is not None), None)
+        figures = (answer.figure(name) for answer in answers)
+        return next((number for number in figures if number is not None), None)
 
     cost = figure("cost")
     return CallSums(
