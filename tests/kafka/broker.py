@@ -148,6 +148,14 @@ class Broker:
             reader.close()
         return found
 
+    def commit(self, topic: str, group: str, position: int) -> None:
+        """The position of a group in the first partition of a topic, as if somebody had read so far."""
+        reader = self._reader(group)
+        try:
+            reader.commit(offsets=[TopicPartition(topic, 0, position)], asynchronous=False)
+        finally:
+            reader.close()
+
     def lag(self, topic: str = BATCHES, group: str = GROUP) -> int:
         """Messages above the committed positions of a group."""
         reader = self._reader(group)

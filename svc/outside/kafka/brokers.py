@@ -14,7 +14,6 @@ the group. They get `CLOSE_TIMEOUT_S`; then they are left to themselves.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -28,6 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from protocol.broker import Arrival, Inbox, Lane, Published
 from protocol.storage import Outage
 from svc.outside.kafka.log import BoundedLog
+from svc.outside.kafka.positions import Positions
 from svc.outside.kafka.security import Security
 from svc.outside.kafka.topics import Survey, Topics, settings_of
 
@@ -139,8 +139,7 @@ class Link:
         self._producer: Producer | None = None
         self._producer_failed = threading.Event()
         self._limits: dict[str, int] = {}
-        self._commits: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
-        self._stored: dict[int, int] = {}
+        self._positions = Positions(kafka.batches)
         self._pausing, self._held = False, set[int]()
 
     # On the Trio thread.
@@ -168,7 +167,7 @@ class Link:
 
     def commit(self, partition: int, position: int) -> None:
         """Everything below `position` is done; it is committed within a second."""
-        self._commits.put((partition, position))
+        self._positions.done(partition, position)
 
     def pause(self) -> None:
         """Take no more messages for now."""
@@ -258,7 +257,9 @@ class Link:
                     continue
                 self._tell(self._inbox.back)
                 try:
-                    self._tell(self._inbox.measured, topics.backlog(survey.partitions, self._stored))
+                    self._tell(
+                        self._inbox.measured, topics.backlog(survey.partitions, self._positions.stored)
+                    )
                 except KafkaException as failure:
                     self._log.log(
                         logging.WARNING, "the backlog cannot be measured: %s", failure.args[0].str()
@@ -308,6 +309,7 @@ class Link:
             return
         consumer = Consumer(
             self._settings(
+                on_commit=self._positions.heard,
                 group_id=self._kafka.group,
                 partition_assignment_strategy="cooperative-sticky",
                 session_timeout_ms=int(SESSION_TIMEOUT_S * 1000),
@@ -327,42 +329,26 @@ class Link:
         try:
             consumer.subscribe([self._kafka.batches], on_assign=self._assigned, on_revoke=self._revoked)
             while not self._leaving.is_set():
-                self._store(consumer)
+                self._positions.store(consumer)
                 self._hold(consumer)
                 first = consumer.poll(POLL_S)
                 if first is not None:
                     self._hand_over([first, *consumer.consume(TAKE - 1, 0)])
-            self._store(consumer)
+            self._positions.store(consumer)
         finally:
             consumer.close()
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._tell(self._inbox.assigned, [partition.partition for partition in partitions])
+        numbers = [partition.partition for partition in partitions]
+        self._positions.forget(numbers)
+        self._tell(self._inbox.assigned, numbers)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._store(consumer)
-        for partition in partitions:
-            self._stored.pop(partition.partition, None)
-            self._held.discard(partition.partition)
-        self._tell(self._inbox.revoked, [partition.partition for partition in partitions])
-
-    def _store(self, consumer: Consumer) -> None:
-        """Note the positions that came meanwhile; librdkafka commits them."""
-        fresh: dict[int, int] = {}
-        while not self._commits.empty():
-            partition, position = self._commits.get()
-            fresh[partition] = position
-        if not fresh:
-            return
-        self._stored |= fresh
-        try:
-            consumer.store_offsets(
-                offsets=[TopicPartition(self._kafka.batches, number, fresh[number]) for number in fresh]
-            )
-        except KafkaException as failure:
-            # None of them is ours any more: whoever has them now repeats what was not committed.
-            if failure.args[0].code() != KafkaError._STATE:
-                raise
+        numbers = [partition.partition for partition in partitions]
+        self._positions.store(consumer)
+        self._positions.forget(numbers)
+        self._held.difference_update(numbers)
+        self._tell(self._inbox.revoked, numbers)
 
     def _hold(self, consumer: Consumer) -> None:
         """Pause what is assigned now, or resume what was paused, as the spool wants it."""

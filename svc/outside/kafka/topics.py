@@ -120,7 +120,8 @@ class Topics:
             if partition.error is not None:
                 raise KafkaException(partition.error)
             low, high = self._asker.get_watermark_offsets(partition, timeout=TIMEOUT_S)
-            position = max(partition.offset, low)
+            # A position behind the end is of an older topic of that name.
+            position = max(partition.offset, low) if partition.offset <= high else low
             own_position = stored.get(partition.partition, position)
             if position < own_position <= high:
                 position = own_position
@@ -198,7 +199,7 @@ def settings_of(kafka: Kafka, bounded: BoundedLog, **overrides: Any) -> dict[str
         "socket.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
         "socket.keepalive.enable": True,
         **{
-            name if name.endswith("_cb") else name.replace("_", "."): value
+            name if name.endswith("_cb") or name == "on_commit" else name.replace("_", "."): value
             for name, value in overrides.items()
         },
     }

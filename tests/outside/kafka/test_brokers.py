@@ -144,6 +144,22 @@ async def test_the_next_link_goes_on_at_the_committed_position(ours: Kafka) -> N
         assert notes.values == [b"b", b"c"]
 
 
+async def test_a_position_behind_the_end_hides_nothing_and_gives_way_to_ours(
+    ours: Kafka, kafka: Broker
+) -> None:
+    kafka.make_topic(ours.batches, 1)
+    kafka.commit(ours.batches, ours.group, 1000)
+    async with linked(ours) as (link, notes):
+        await published(link, b"a", b"b", b"c")
+        await until(lambda: notes.values == [b"a", b"b", b"c"])
+        await until(lambda: notes.backlog.messages == 3)
+        link.commit(0, 2)
+        await until(lambda: kafka.lag(ours.batches, ours.group) == 1)
+    async with linked(ours) as (_, notes):
+        await until(lambda: bool(notes.arrivals))
+        assert notes.values == [b"c"]
+
+
 async def test_what_was_published_before_leaving_is_delivered(ours: Kafka) -> None:
     answers: list[Published] = []
     async with linked(ours) as (link, _):
