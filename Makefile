@@ -148,6 +148,8 @@ chaos: .venv/.dev
 format: .venv/.dev
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/python -m tests.web.layout svc/web/*/*.html
+	tests/web/modules/check.sh --write
 
 clean:
 	rm -rf .venv *.egg-info build dist protocol/compiled/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

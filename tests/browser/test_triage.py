@@ -79,7 +79,7 @@ def test_by_keys_alone_from_the_inbox_to_a_mute_and_back(watched: Opened) -> Non
         page.locator(f".pane:not([data-case={first}])").wait_for()
         second = page.locator("li.at").get_attribute("data-ref")
         assert f"case={second}" in page.url
-        page.locator(".pane").get_by_text(re.compile(f"{second} · open")).wait_for()
+        page.locator(".pane").get_by_text(re.compile(rf"{second} ·\s+open")).wait_for()
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/cases/{second}?in=open")
         settle(page)

@@ -134,7 +134,7 @@ def test_a_newcomer_tells_what_broke_since_when_and_why_and_closes_the_case(watc
             pane.locator(".pane-title").filter(has_not_text=title).wait_for()
             reference = str(pane.get_attribute("data-case"))
         pane.get_by_text(re.compile("failing more often")).first.wait_for()
-        pane.get_by_text(re.compile(r"^since \w+")).first.wait_for()
+        pane.get_by_text(re.compile(r"^\s*since\s+\w+")).first.wait_for()
         cause = pane.locator(".cause").inner_text()
         assert "HTTP 502" in cause
         press(page, "Compare with a healthy trace", role="link")

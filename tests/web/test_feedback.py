@@ -62,8 +62,9 @@ async def test_a_form_leads_back_to_where_it_was_sent_from(owner: Visitor) -> No
 
 async def test_a_note_is_signed_shown_as_text_and_removed(owner: Visitor) -> None:
     await owner.post(f"{BASE}/feedback", {"trace_id": TRACE, "text": "<b>Look</b> at\nstep 3"})
-    page = (await owner.get(at("healthy"))).text
-    assert "&lt;b&gt;Look&lt;/b&gt; at\nstep 3" in page
+    seen = await owner.get(at("healthy"))
+    assert b"&lt;b&gt;Look&lt;/b&gt; at\nstep 3" in seen.body
+    page = seen.text
     assert "owner@example.org" in page
     (entry,) = re.findall(r'name="id" value="(\w+)"', page)
     await owner.post(f"{BASE}/feedback/forget", {"source": "page", "id": entry})

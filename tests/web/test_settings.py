@@ -86,7 +86,7 @@ async def test_people_are_invited_changed_and_removed(here: Replica, owner: Visi
     seen_by_guest = await guest.get(SETTINGS + "/people")
     assert "Who may sign up" not in seen_by_guest.text
     assert (await guest.post(SETTINGS + "/people/policy", {"mode": "open"})).status == 403
-    member = re.search(r'name="id" value="([^"]+)"><select name="role" aria-label="Role of guest', page.text)
+    member = re.search(r'name="id" value="([^"]+)"> <select name="role" aria-label="Role of guest', page.text)
     assert member is not None
     changed = await owner.post(SETTINGS + "/people/change", {"id": member[1], "role": "viewer"})
     assert changed.status == 303

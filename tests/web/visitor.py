@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +13,17 @@ from quart.typing import TestClientProtocol
 from tests.front.people import PASSWORD, Replica
 
 BASE = "/orgs/default/projects/default"
+#: What keeps its line breaks, the tags, and a line break with what it stands beside.
+_LAYOUT = re.compile(r"(<(pre|textarea)\b.*?</\2>)|\s*\n\s*(?=</)|(<(?!input|img|br)[^/][^>]*>)\n", re.S)
+
+
+def as_shown(html: str) -> str:
+    """A page or a part without the line breaks that only lay its template out."""
+    folded = _LAYOUT.sub(lambda found: found[1] or (found[3] or "").replace("\n", " "), html)
+    kept = re.split(r"(<(?:pre|textarea)\b.*?</(?:pre|textarea)>)", folded, flags=re.S)
+    return "".join(
+        piece if number % 2 else re.sub(r" *\n *", " ", piece) for number, piece in enumerate(kept)
+    )
 
 
 @attrs.frozen
@@ -56,6 +68,7 @@ class Visitor:
                 del self.cookies[name]
         raw = await response.get_data(as_text=False)
         text = "" if response.headers.get("content-encoding") else raw.decode(errors="replace")
+        text = as_shown(text) if response.headers.get("content-type", "").startswith("text/html") else text
         return Seen(response.status_code, text, response.headers, raw)
 
     async def get(self, path: str, **headers: str) -> Seen:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The modules of the pages: their types, which stand in JSDoc, and their style, at the versions of the lock file.
-# Without npm this is skipped aloud; in CI, which installs it, it fails.
+# The modules of the pages: their types, which stand in JSDoc, and their style, at the versions of the lock file; and
+# the layout of the stylesheets, which `check.sh --write` mends. Without npm this is skipped aloud; in CI, which
+# installs it, it fails.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -19,4 +20,6 @@ status=0
 node_modules/.bin/tsc || status=1
 cd ../../..
 tests/web/modules/node_modules/.bin/eslint --config tests/web/modules/eslint.config.js svc/web/static || status=1
+tests/web/modules/node_modules/.bin/prettier --print-width 120 "${1:---check}" --log-level warn svc/web/static/*.css \
+    || status=1
 exit "$status"
