@@ -26,7 +26,7 @@ from protocol.rest.query import (
     instant,
 )
 from svc.application.open_store import open_store
-from svc.commands.asked import PRINTED, Answer, notes_of
+from svc.commands.asked import PRINTED, TRACES_MOST, Answer, notes_of
 from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
 from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
@@ -47,7 +47,6 @@ _SPAN_OF_TIME: Final = re.compile(r"(\d{1,5})(m|h|d|w)")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 #: Traces that are listed, and at the most.
 TRACES: Final = 20
-TRACES_MOST: Final = 200
 _EXAMPLES: Final = """examples:
   what did each model cost in the last week?
     trace-svc ask facets model_id --measure cost --last 7d

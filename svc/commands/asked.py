@@ -140,6 +140,10 @@ _SHOWN: Final = (
 )  # fmt: skip
 
 
+#: The longest list of traces that can be asked for.
+TRACES_MOST: Final = 200
+
+
 def _print_traces(answer: dict[str, Any]) -> None:
     if not answer["traces"]:
         print("No traces match.")
@@ -161,7 +165,8 @@ def _print_traces(answer: dict[str, Any]) -> None:
         )
     print_columns(rows)
     if answer["next_cursor"]:
-        print("There are more: narrow the range, or ask for more with --limit.")
+        can_be_longer = len(answer["traces"]) < TRACES_MOST
+        print(f"There are more: narrow the range{', or ask for more with --limit' if can_be_longer else ''}.")
 
 
 #: Measures that are means of a trace, in words.

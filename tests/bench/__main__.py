@@ -112,8 +112,8 @@ async def copy_limit(rows: list[StoredSpan], data_dir: Path) -> float:
         groups = [rows[start : start + 1500] for start in range(0, len(rows), 1500)]
         ready = [([_Kept(row, now) for row in group], frame_up(group)) for group in groups]
         started_s = time.perf_counter()
-        for kept, framed in ready:
-            await store.database.run(partial(_copy, kept=kept, framed=framed))
+        for writes, framed in ready:
+            await store.database.run(partial(_copy, writes=writes, framed=framed))
         return len(rows) / (time.perf_counter() - started_s)
 
 

@@ -138,7 +138,8 @@ def growth(conversations: int, count: int, *, apart: bool) -> tuple[int, int, di
     """The bytes that were sent, the spans in them, and by how many bytes each table has grown."""
     with measured() as service:
         before = trio.run(_ask, service, sizes)
-        raw_bytes, sent = 0, {}
+        raw_bytes = 0
+        sent: dict[bytes, bytes] = {}
         for spans in turns(conversations, count, apart=apart):
             raw_bytes += send(service, spans)
             sent |= {span.span_id: span.SerializeToString() for span in spans}

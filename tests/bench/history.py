@@ -130,7 +130,9 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
         now = datetime.now(UTC)
         start = now - timedelta(days=DAYS)
         step = timedelta(days=DAYS) / spans
-        project_id = (await ProjectStore(database).make_default()).id
+        project = await ProjectStore(database).make_default()
+        assert project is not None
+        project_id = project.id
         days = DayPartitions(database)
         await days.ensure([(start + timedelta(days=day)).date() for day in range(DAYS + 2)], now)
         for first in range(0, spans, 50_000):

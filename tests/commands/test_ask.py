@@ -261,6 +261,8 @@ def test_what_an_answer_leaves_out_is_said(story: Service, capsys: pytest.Captur
     assert capsys.readouterr().out.endswith(
         "\nThere are more: narrow the range, or ask for more with --limit.\n"
     )
+    here(story, "traces", "--limit", "200")
+    assert capsys.readouterr().out.endswith("\nThere are more: narrow the range.\n")
     here(story, "series", "day")
     assert capsys.readouterr().out.endswith("\nThese are 24 hours; --last or --from names another range.\n")
     here(story, "series", "day", "--last", "2d")

@@ -10,6 +10,7 @@ import attrs
 import msgspec
 
 from protocol.refusals import BAD_REQUEST, Refused
+from protocol.validation import validation_text
 from svc.web.shell.page import Visit
 
 
@@ -33,7 +34,7 @@ async def asked(
             call = attrs.evolve(call, body=msgspec.convert(dict(fields or {}), body, strict=False))
         return await handler(call)
     except msgspec.ValidationError as error:
-        return BAD_REQUEST.saying(f"the form cannot be read: {error}"[:300])
+        return BAD_REQUEST.saying(f"the form cannot be read: {validation_text(error, body)}"[:300])
     except Refused as refused:
         return refused.refusal
 
