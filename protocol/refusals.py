@@ -196,7 +196,7 @@ ALREADY_INVITED: Final = Refusal(409, "CONFLICT", "this address is invited alrea
 
 # Who may join: told beside an answer, at the boot and by the doctor.
 SIGNUP_UNDECIDED: Final = (
-    "nobody has decided yet who may join; until then {who} may sign up and becomes {role}. "
+    "nobody has decided yet who may join; until then {who} may sign up and gets the role {role}. "
     "PUT {path} decides, proposed is mode {proposed}"
 )
 SIGNUP_OPEN: Final = (

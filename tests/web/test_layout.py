@@ -52,6 +52,11 @@ def test_a_template_that_is_not_laid_out_is_noticed() -> None:
             f"<p><b>{'b' * 70}</b> <i>{'i' * 60}</i></p>",
             f"<p>\n  <b>{'b' * 70}</b>\n  <i>{'i' * 60}</i>\n</p>",
         ),
+        # Unless their parent places them, as the style says.
+        (
+            f"<p class='row'><b>{'b' * 70}</b><i>{'i' * 60}</i></p>".replace("'", '"'),
+            f"<p class='row'>\n  <b>{'b' * 70}</b>\n  <i>{'i' * 60}</i>\n</p>".replace("'", '"'),
+        ),
         # Jinja drops a line break after a statement, so it cannot stand for a space.
         (
             f"<p>{'a' * 90} b{{% if one %}} {'c' * 30}{{% endif %}}d</p>",

@@ -243,6 +243,11 @@ async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: 
     assert heading(await owner.get(BASE + "/explore?dataset=nothing")).endswith("in the last 24 hours")
     wrong = await owner.get(BASE + "/explore?from=1990-01-01&to=2026-01-01&interval=hour")
     assert (heading(wrong), wrong.status) == ("This query is not possible", 200)
+    assert len(re.findall(r"<title>[^<]*, so far: 18</title>", seen.text)) == 1
+    assert seen.text.count(", in part") == 3, "in the drawing, under it and in its table"
+    past = await owner.get(BASE + "/explore?from=2026-01-01T00:00Z&to=2026-01-03T00:00Z&interval=day")
+    assert ", so far" not in past.text
+    assert ", in part" not in past.text
     rollups = await owner.get(BASE + "/explore?dataset=metric_rollups")
     assert heading(rollups) == "0 in the sum of metric rollups in the last 24 hours"
 

@@ -14,8 +14,10 @@ from protocol.rest.answers import Bucket, Counted, Facet
 from svc.domain.quantities import count
 from svc.domain.queries.measures import COUNT, QueryMeasure
 from svc.web.overview.explore_question import Explored
+from svc.web.shell import words
 from svc.web.shell.measure_text import LABELS, measured_number, measured_text
 from svc.web.shell.page import Visit
+from svc.web.shell.ranges import TimeRange
 
 FACETS_SHOWN: Final = 20
 ROWS: Final = 50
@@ -35,8 +37,11 @@ def headline(explored: Explored, total: Counted) -> str:
     return f"{count(total.count)} in the sum of {noun}" if explored.dataset.counted_as == "sum" else rows
 
 
-def bars(measure: QueryMeasure, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
-    """The buckets with their places in the drawing; one without a value has no height."""
+def bars(measure: QueryMeasure, buckets: Sequence[Bucket], asked: TimeRange) -> list[dict[str, Any]]:
+    """The buckets with their places in the drawing; one without a value has no height.
+
+    The last one still runs where the range has no end, and the first may begin before the range does.
+    """
     values = [measured_number(measure.name, bucket) for bucket in buckets]
     width = 1 / max(1, len(buckets))
     return [
@@ -46,9 +51,16 @@ def bars(measure: QueryMeasure, buckets: Sequence[Bucket]) -> list[dict[str, Any
             "x": index * width,
             "width": width,
             "height": share,
+            "note": _note(bucket, index == 0, index == len(buckets) - 1, asked),
         }
         for index, (bucket, value, share) in enumerate(zip(buckets, values, _shares(values), strict=True))
     ]
+
+
+def _note(bucket: Bucket, is_first: bool, is_last: bool, asked: TimeRange) -> str:
+    if is_last and (asked.high is None or asked.high > asked.now):
+        return ", so far"
+    return ", in part" if is_first and asked.low and asked.low > words.parsed(bucket.bucket_start) else ""
 
 
 def facet_bars(measure: QueryMeasure, facets: Sequence[Facet]) -> list[dict[str, Any]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import attrs
 
+from svc.web.shell.assets import STATIC
 from svc.web.shell.render import BLOCKS
 
 #: What is drawn within `svg`, where no whitespace shows.
@@ -61,12 +63,21 @@ class Atom:
     trimmed: bool = False
     #: The whitespace before it shows nothing, so it may go.
     idle: bool = False
+    #: A tag of an element that its parent places, as in a row: spaces beside it show nothing.
+    placed: bool = False
 
     @property
     def bounds(self) -> bool:
         """Whether it is a tag of a block, beside which whitespace shows nothing on either side."""
         tag = self.kind in (Kind.OPEN, Kind.CLOSE, Kind.VOID, Kind.VERBATIM)
-        return tag and self.name in BLOCKS | DRAWN | {"br", "pre", "text", "!doctype"}
+        return self.placed or (tag and self.name in BLOCKS | DRAWN | {"br", "pre", "text", "!doctype"})
+
+    @property
+    def places(self) -> bool:
+        """Whether it opens an element that places its children at every width."""
+        fixed = re.sub(r"\{% (?:if|for).*?\{% end(?:if|for) %\}|\{.*?\}\}?", " ", self.text)
+        classes = re.search(r'class="([^"]*)"', fixed)
+        return classes is not None and not _placing().isdisjoint(classes[1].split())
 
     @property
     def bounds_left(self) -> bool:
@@ -77,6 +88,20 @@ class Atom:
     def bounds_right(self) -> bool:
         """Whether whitespace before it shows nothing."""
         return self.bounds or (self.kind is Kind.CLOSE and self.name in BOXES)
+
+
+@cache
+def _placing() -> frozenset[str]:
+    """The classes whose own rule is `flex` or `grid`, and that no width makes a block of."""
+    names, blocks = set[str](), set[str]()
+    for path in STATIC.glob("*.css"):
+        for indent, selectors, body in re.findall(r"^( *)(\.[^{}]*?) \{\n([^{}]*)", path.read_text(), re.M):
+            ends = {selector.strip().rpartition(".")[2] for selector in selectors.split(",")}
+            if re.search(r"^ +display: (?:inline-)?(?:flex|grid);", body, re.M) and not indent:
+                names |= {selector.strip().lstrip(".") for selector in selectors.split(",")}
+            elif re.search(r"^ +display: (?:block|inline)", body, re.M):
+                blocks |= ends
+    return frozenset(name for name in names - blocks if re.fullmatch(r"[\w-]+", name))
 
 
 def atoms(source: str) -> list[Atom]:

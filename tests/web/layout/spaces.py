@@ -97,7 +97,21 @@ def grouped(sequence: Sequence[Atom]) -> list[Part]:
         head, parts = levels.pop()
         assert head is not None
         levels[-1][1].extend([head, *parts])
+    _place(levels[0][1], False)
     return levels[0][1]
+
+
+def _place(parts: Sequence[Part], placed: bool) -> None:
+    """Tell the tags of elements whether their parent places them."""
+    for part in parts:
+        head = first(part)
+        if isinstance(part, Atom):
+            part.placed = placed and part.kind in (Kind.VOID, Kind.VERBATIM)
+        elif part.is_statement:
+            _place(part.parts, placed)
+        else:
+            head.placed = part.tail.placed = placed
+            _place(part.parts, head.places)
 
 
 def _opened_at(levels: Sequence[tuple[Atom | None, list[Part]]], atom: Atom) -> int:
