@@ -50,6 +50,9 @@ RESTART_PAUSE_S: Final = (0.1, 0.5, 2.0, 5.0)
 #: A process on demand that had no order for so long ends. It holds 48 MB (November 2026).
 REST_S: Final = 300.0
 
+#: What health says of one that is not there.
+ASLEEP: Final = "its process starts when the others are busy"
+
 #: Opens a decoder process and what leads to it: bytes in, bytes out. Leaving ends the process.
 Launch = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
 
@@ -215,8 +218,10 @@ class DecoderProcess:
         if started:
             task_status.started()
         while True:
-            if self._lane.on_demand:
+            if self._lane.asleep:
+                self._lane.vitals.note = ASLEEP
                 await self._lane.demand.wait()
+                self._lane.vitals.note = None
             try:
                 async with self._launch() as stream:
                     frames = Frames()

@@ -55,6 +55,8 @@ class Vitals:
     spare: bool = False
     #: How long it rests before it is tried again, while it is failed.
     rests_s: float | None = None
+    #: What else is true of it while it runs.
+    note: str | None = None
 
     def waits(self, reason: str) -> None:
         """Say that an outage holds the actor up; `reason` is shown to the operator."""
@@ -82,6 +84,8 @@ class Vitals:
             facts["last_error"] = self.last_error
         if self.rests_s is not None:
             facts["rests_s"] = self.rests_s
+        if self.note is not None:
+            facts["note"] = self.note
         return facts
 
 

@@ -17,6 +17,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from actors.decoders import (
     ANSWER_TIMEOUT_S,
+    ASLEEP,
     ORDERS_BOUND,
     REST_S,
     DecoderProcess,
@@ -358,9 +359,11 @@ async def test_a_process_on_demand_begins_when_all_others_have_orders_and_takes_
         nursery.start_soon(decoders.write, [BATCH])
         await wait_all_tasks_blocked()
         assert (second.launched, second.lane.asleep) == (0, True)
+        assert second.lane.vitals.snapshot()["note"] == ASLEEP
         nursery.start_soon(decoders.write, [BATCH])
         await wait_all_tasks_blocked()
         assert (second.launched, second.lane.asleep, len(first.orders)) == (1, False, 2)
+        assert "note" not in second.lane.vitals.snapshot()
         assert await decoders.write([BATCH]) == Written(3, 0)
         assert (len(first.orders), len(second.orders)) == (2, 1)
         nursery.cancel_scope.cancel()

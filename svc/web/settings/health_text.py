@@ -233,7 +233,7 @@ def _agents(agents: Mapping[str, Any]) -> HealthPart:
 def _actor(name: str, details: Mapping[str, Any]) -> ActorRow:
     state = str(details["state"])
     tone: Tone = "ok" if state == "running" else "warn" if state in ("waiting", "starting") else "bad"
-    notes = [str(details[key]) for key in ("waiting_for", "last_error") if details.get(key)]
+    notes = [str(details[key]) for key in ("waiting_for", "last_error", "note") if details.get(key)]
     if details.get("rests_s"):
         notes.append(f"tried again after {words.duration(float(details['rests_s']) * 1000)}")
     does = WORK.get(name, "")
