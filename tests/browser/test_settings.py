@@ -203,7 +203,7 @@ def test_a_project_is_named_kept_for_a_term_and_deleted(scratch: Opened) -> None
         page.get_by_label("Days that traces are kept").fill("")
         page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_role("heading", level=1, name="Passing by keeps traces 90 days").wait_for()
-        page.get_by_label(re.compile("Type passing")).fill("passing")
+        page.get_by_label(re.compile(r"Type\s+passing")).fill("passing")
         page.get_by_role("button", name="Delete Passing by").click()
         page.wait_for_url("**/triage")
         assert page.goto(there).status == 404
