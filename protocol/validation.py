@@ -1,7 +1,7 @@
 """What a validation error says to who sent it: msgspec's sentence, and what would have been right.
 
-Called by whoever reads what people and programs send: bodies, queries, arguments of tools, parameters of
-rules. Pure.
+Called by whoever reads what people and programs send: bodies, queries, forms, arguments of tools, parameters
+of rules. Pure.
 """
 
 from __future__ import annotations

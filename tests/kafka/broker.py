@@ -169,6 +169,15 @@ class Broker:
         finally:
             reader.close()
 
+    def committed(self, topic: str, group: str, partition: int) -> int:
+        """The committed position of a group, negative where there is none."""
+        reader = self._reader(group)
+        try:
+            [found] = reader.committed([TopicPartition(topic, partition)], timeout=20)
+            return found.offset
+        finally:
+            reader.close()
+
     def _reader(self, group: str) -> Consumer:
         return Consumer(
             {

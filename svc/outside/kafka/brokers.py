@@ -340,13 +340,13 @@ class Link:
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         numbers = [partition.partition for partition in partitions]
-        self._positions.forget(numbers)
+        self._positions.assigned(numbers)
         self._tell(self._inbox.assigned, numbers)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         numbers = [partition.partition for partition in partitions]
         self._positions.store(consumer)
-        self._positions.forget(numbers)
+        self._positions.revoked(numbers)
         self._held.difference_update(numbers)
         self._tell(self._inbox.revoked, numbers)
 

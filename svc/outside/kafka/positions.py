@@ -10,7 +10,7 @@ assignment, and one that goes back, is committed as it is.
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -21,6 +21,7 @@ class Positions:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._done: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        self._ours = set[int]()
         self._stored: dict[int, int] = {}
         self._committing, self._committed = set[int](), set[int]()
 
@@ -38,7 +39,9 @@ class Positions:
         fresh: dict[int, int] = {}
         while not self._done.empty():
             partition, position = self._done.get()
-            fresh[partition] = position
+            # Brokers would take a position of a partition that somebody else has by now, and set him back.
+            if partition in self._ours:
+                fresh[partition] = position
         self._committed -= {number for number, place in fresh.items() if place < self._stored.get(number, 0)}
         self._stored |= fresh
         first = self._stored.keys() - self._committed - self._committing
@@ -60,8 +63,17 @@ class Positions:
             if error is None and place.error is None and place.offset >= 0:
                 self._committed.add(place.partition)
 
-    def forget(self, partitions: Iterable[int]) -> None:
-        """They are given to somebody, to us perhaps: what we know of them no longer holds."""
+    def assigned(self, partitions: Collection[int]) -> None:
+        """They are ours from now on, and what was known of them no longer holds."""
+        self._forget(partitions)
+        self._ours.update(partitions)
+
+    def revoked(self, partitions: Collection[int]) -> None:
+        """They are given to somebody else."""
+        self._forget(partitions)
+        self._ours.difference_update(partitions)
+
+    def _forget(self, partitions: Collection[int]) -> None:
         for number in partitions:
             self._stored.pop(number, None)
             self._committing.discard(number)

@@ -185,6 +185,18 @@ async def test_two_links_share_the_partitions_and_the_one_that_leaves_hands_over
         assert time.monotonic() - began_s < 4, "it left without saying so"
 
 
+async def test_a_position_in_a_partition_that_was_given_away_is_not_committed(
+    ours: Kafka, kafka: Broker
+) -> None:
+    async with linked(ours) as (gives, first), linked(ours) as (_, second):
+        await until(lambda: (len(first.partitions), len(second.partitions)) == (4, 4))
+        given, kept = min(second.partitions), min(first.partitions)
+        gives.commit(given, 7)
+        gives.commit(kept, 7)
+        await until(lambda: kafka.committed(ours.batches, ours.group, kept) == 7)
+        assert kafka.committed(ours.batches, ours.group, given) < 0
+
+
 async def test_a_paused_link_takes_nothing_and_goes_on_without_loss_or_repetition(ours: Kafka) -> None:
     async with linked(ours) as (link, notes):
         await published(link, b"0")
