@@ -52,6 +52,12 @@ GROUP: Final = GroupSize(1500, 16 * 1024 * 1024)
 #: Where memory is short: in a flood a decoder held 70 MB instead of 103 (November 2026).
 SMALL_GROUP: Final = GroupSize(400, 4 * 1024 * 1024)
 
+#: A group of so many batches that is not even half full is one of small requests that come quickly. The next
+#: is not begun before `PACE_S` after it, so that more of them share a transaction: with a request for each
+#: span a group held 16 of them, and 80 this way, for half of the decoders' time a span (measured 2026-11-28).
+MANY_BATCHES: Final = 8
+PACE_S: Final = 0.1
+
 #: Shorter at first: a spool fills meanwhile.
 OUTAGE_PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -91,6 +97,7 @@ class Drainer:
                 self._vitals.waits(str(outage))
                 await trio.sleep(OUTAGE_PAUSES_S[-1])
                 continue
+            began_s = trio.current_time()
             with lease:
                 try:
                     await self._settle(lease)
@@ -100,6 +107,16 @@ class Drainer:
                     log.warning("retrying %d batches: %s", len(lease.batches), lost)
                 else:
                     lease.done()
+            if self._is_crowded(lease):
+                await trio.sleep_until(began_s + PACE_S)
+
+    def _is_crowded(self, lease: Lease) -> bool:
+        """Whether many batches make a small group."""
+        return (
+            len(lease.batches) >= MANY_BATCHES
+            and 2 * sum(batch.spans for batch in lease.batches) < self._group.spans
+            and 2 * lease.inflated_bytes < self._group.bytes
+        )
 
     async def _settle(self, lease: Lease) -> None:
         """Make sure that every span of the lease is stored or buried."""

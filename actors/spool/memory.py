@@ -129,6 +129,11 @@ class Lease:
         return tuple(entry.batch for entry in self._entries if entry.batch is not None)
 
     @property
+    def inflated_bytes(self) -> int:
+        """What the group takes of memory in a drainer's hands."""
+        return sum(entry.inflated_bytes for entry in self._entries)
+
+    @property
     def tries(self) -> int:
         """How often each batch of the group failed before."""
         return self._entries[0].tries if self._entries else 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from actors.drainer import GROUP, Drainer, Tally
+from actors.drainer import GROUP, MANY_BATCHES, PACE_S, Drainer, GroupSize, Tally
 from actors.spool.memory import MAX_TRIES, MemorySpool
 from actors.supervision import CrashLoop, Vitals, keep
 from protocol.storage import Batch, Letter, Outage, SinkLost, StoreRefused, WriteFailed, Written
@@ -140,6 +141,62 @@ async def test_a_group_keeps_to_its_measured_size(lane: Lane) -> None:
     fresh.offer(heavy, heavy)
     await fresh.drain()
     assert fresh.sink.writes == ["good", "good"]
+
+
+async def begun_at(lane: Lane, *batches: str, then: str, **parts: object) -> list[float]:
+    """When the writes began, on Trio's clock: of these batches, and of one that came right after them."""
+    began_s: list[float] = []
+    settled = trio.Event()
+
+    def on_stored(batch: Batch) -> None:
+        lane.settled.append(batch)
+        if len(lane.settled) > len(batches):
+            settled.set()
+
+    async def write(batches: Sequence[Batch]) -> Written:
+        began_s.append(trio.current_time())
+        if len(began_s) == 1:
+            lane.offer(then)
+        return await lane.sink.write(batches)
+
+    lane.offer(*batches)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            sink = SimpleNamespace(write=write)
+            nursery.start_soon(lane.drainer(sink=sink, on_stored=on_stored, **parts).run)
+            await settled.wait()
+            lane.spool.close()
+    return began_s
+
+
+async def test_small_requests_that_come_quickly_share_their_transactions(
+    lane: Lane, autojump_clock: MockClock
+) -> None:
+    many = [f"good-{number}" for number in range(MANY_BATCHES)]
+    first_s, second_s = await begun_at(lane, *many, then="good-last")
+    assert second_s - first_s == pytest.approx(PACE_S)
+
+
+@pytest.mark.parametrize("batches", [1, MANY_BATCHES - 1])
+async def test_few_requests_wait_for_nothing(lane: Lane, batches: int, autojump_clock: MockClock) -> None:
+    few = [f"good-{number}" for number in range(batches)]
+    first_s, second_s = await begun_at(lane, *few, then="good-last")
+    assert second_s == first_s
+
+
+@pytest.mark.parametrize("full_of", ["spans", "bytes"])
+async def test_after_a_group_that_is_half_full_nothing_is_waited_for(
+    lane: Lane, full_of: str, autojump_clock: MockClock
+) -> None:
+    many = [f"good-{number}" for number in range(MANY_BATCHES)]
+    measure = MemorySpool(1 << 30)
+    for line in many:
+        measure.offer(batch(line))
+    half = GroupSize(2 * MANY_BATCHES, GROUP.bytes)
+    if full_of == "bytes":
+        half = GroupSize(GROUP.spans, 2 * measure.state().bytes)
+    first_s, second_s = await begun_at(lane, *many, then="good-last", group=half)
+    assert second_s == first_s
 
 
 async def test_a_span_sent_again_is_a_duplicate_and_not_an_error(lane: Lane) -> None:

@@ -10,7 +10,6 @@ its answer would keep it from stopping.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 
 from svc.front.server.connection_limiter import ConnectionLimiter
+from svc.front.server.http1 import Http1
 from svc.front.server.streams import Streams
 from svc.front.server.tls import TlsDoors
 
@@ -88,13 +88,12 @@ class Connection(TCPServer):
             await unsent.close()
 
     async def _receive(self) -> bytes | None:
-        """What has come, nothing at its end; None for a connection that is gone or silent for too long."""
-        with (
-            suppress(trio.ClosedResourceError, trio.BrokenResourceError),
-            trio.move_on_after(self.config.read_timeout or inf),
-        ):
+        """What has come, nothing at its end; None for a connection that is gone."""
+        # It may be silent for long: `KeepAlive` ends it if it is idle, and the handler of a body that stalls.
+        try:
             return bytes(await self.stream.receive_some(RECEIVE_BYTES))
-        return None
+        except (trio.ClosedResourceError, trio.BrokenResourceError):
+            return None
 
     async def protocol_send(self, event: Event) -> None:
         """Send piece by piece; Hypercorn would wait for ever, shielded, for a client that does not read."""
@@ -182,7 +181,8 @@ def _kinds(error: BaseException) -> set[str]:
 
 
 def contain_connections(connection_limiter: ConnectionLimiter, tls: TlsDoors | None = None) -> None:
-    """Make Hypercorn's Trio worker use `Connection` and `Streams`; it offers no other way in."""
+    """Make Hypercorn's Trio worker use `Connection`, `Http1` and `Streams`; it offers no other way in."""
     Connection.connection_limiter, Connection.tls = connection_limiter, tls
     worker.TCPServer = Connection  # type: ignore[attr-defined,assignment]
+    protocols.H11Protocol = Http1  # type: ignore[attr-defined,assignment]
     protocols.H2Protocol = Streams  # type: ignore[attr-defined,assignment]
