@@ -35,7 +35,7 @@ from svc.front.mcp.cut import encoded
 from svc.front.mcp.given import NotInProject, ToolError
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import BadArguments, Catalogue, Tool, catalogue, instructions
-from svc.store.reads.payloads import Opening
+from svc.store.reads.payloads import SHORT_BYTES, Opening
 
 SERVER_INFO: Final = {"name": "svc-mcp", "version": "0.1.0"}
 
@@ -188,13 +188,16 @@ class Methods:
         opening: Opening,
         encode: Callable[[Any, int], Any],
     ) -> Any:
-        """The answer of a tool, encoded in a thread: a page of payloads would hold up the doors."""
+        """The answer of a tool, encoded; one with long payloads in a thread: it would hold up the doors."""
         parsed = tool.read(arguments)
         async with self.concurrency.slot(grant.key_id):
             reads = attrs.evolve(
                 self.reads, room_bytes=room_bytes, opening=opening, extensions=self._is_extended(grant)
             )
+            openable_bytes = opening.left_bytes
             answer = await tool.handler(reads, grant.project_id, parsed)
+            if openable_bytes - opening.left_bytes <= SHORT_BYTES:
+                return encode(answer, room_bytes)
             return await trio.to_thread.run_sync(encode, answer, room_bytes)
 
 

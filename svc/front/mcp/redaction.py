@@ -14,13 +14,16 @@ HIDDEN: Final = frozenset(
 
 def redacted(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer without the hidden fields, at any depth."""
-    plain: dict[str, Any] = _without(answer)
-    return plain
+    return {
+        name: redacted(value) if type(value) is dict else _each(value) if type(value) is list else value
+        for name, value in answer.items()
+        if name not in HIDDEN
+    }
 
 
-def _without(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without(item) for name, item in value.items() if name not in HIDDEN}
-    if isinstance(value, list):
-        return [_without(item) for item in value]
-    return value
+def _each(values: list[Any]) -> list[Any]:
+    # Most of what an answer holds is neither; to call itself for each value doubled the time (November 2026).
+    return [
+        redacted(value) if type(value) is dict else _each(value) if type(value) is list else value
+        for value in values
+    ]
