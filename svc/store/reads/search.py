@@ -86,6 +86,11 @@ class Stretch(NamedTuple):
     #: Whether it is known to hold no more than a few rows.
     few: bool = False
 
+    @classmethod
+    def began(cls, low: datetime | None, high: datetime | None) -> Stretch:
+        """What began in `[low, high)`, whenever it arrived; None is no bound."""
+        return cls(_BEGINNING, _END, low or _BEGINNING, high - timedelta(microseconds=1) if high else _END)
+
 
 #: Reads the rows that lie in stretches.
 Look = Callable[[Sequence[Stretch]], Awaitable[list[Any]]]

@@ -430,7 +430,7 @@ async def test_pages_of_traces_agree_with_the_rows_at_every_moment(
     monkeypatch.setattr(search_blocks, "MOST_GRAMS_OF_IDS", 20)
     monkeypatch.setattr(search_values, "FEW_ROWS", 2)
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)
-    monkeypatch.setattr(trace_search, "_FIRST_STRETCHES", 1)
+    monkeypatch.setattr(trace_search, "FIRST_STRETCHES", 1)
     monkeypatch.setattr(trace_values, "MOST_TRACES", 3)
     monkeypatch.setattr(packed_ids, "BLOCK_IDS", 2)
     monkeypatch.setattr(trace_ids, "_BLOCKS", (1, 2))
@@ -456,7 +456,7 @@ async def test_a_page_of_traces_waits_for_what_came_long_ago_and_began_late(
     store: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_search, "NEAR", 0)
-    monkeypatch.setattr(trace_search, "_FIRST_STRETCHES", 1)
+    monkeypatch.setattr(trace_search, "FIRST_STRETCHES", 1)
     monkeypatch.setattr(trace_search, "NEWEST_HOURS", 2)
     monkeypatch.setattr(search, "_FEW_FOR_ONE", 1)
     first, writing = clock.now, store_of(store, clock)

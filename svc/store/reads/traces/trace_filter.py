@@ -167,6 +167,18 @@ def held_clause(held: Sequence[HeldValue], *, one_span: bool, known: HeldValue |
     return " and ".join(value.named if value is known else holding(value.condition) for value in held)
 
 
+def on_one_span(held: Sequence[HeldValue], first: int) -> tuple[str, list[str]]:
+    """That a span has all of these, with parameters of its own from number `first` on, and their values."""
+    conditions: list[str] = []
+    values: list[str] = []
+    for value in held:
+        number = first + len(values)
+        condition, own = value.alone(f"${number}", f"${number + 1}")
+        conditions.append(f"({condition})")
+        values += own
+    return " and ".join(conditions), values
+
+
 def holding(condition: str) -> str:
     """That a span `s` of a trace `t` of project `$1` meets a condition."""
     # `offset 0` keeps it one look into the trace's own spans instead of a join with all of them.

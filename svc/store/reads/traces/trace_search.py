@@ -34,7 +34,7 @@ from svc.store.reads.search import (
     every_stretch,
     places,
 )
-from svc.store.reads.traces.trace_filter import TEXTS, HeldValue, TraceFilter, both, held_clause
+from svc.store.reads.traces.trace_filter import TEXTS, HeldValue, TraceFilter, both, held_clause, on_one_span
 from svc.store.reads.traces.trace_groups import grouped, newest_left, stretches_of
 from svc.store.reads.traces.trace_ids import (
     PART_OF_AN_ID,
@@ -54,7 +54,7 @@ NEWEST_HOURS: Final = 64
 #: What lies in more blocks or hours than these is walked to.
 MOST_STRETCHES: Final = 128
 #: Looked into at once: what the cubes do not cover, which is mostly two stretches.
-_FIRST_STRETCHES: Final = 2
+FIRST_STRETCHES: Final = 2
 #: So many times a page is asked for when some of it had changed since it was counted.
 _MORE: Final = 8
 #: With more hours marked dirty, or with the builder so far behind, it is not worth looking anything up.
@@ -95,7 +95,7 @@ class Search:
 
 
 @attrs.frozen
-class _Lead:
+class Lead:
     """A condition on spans, with its values from $6 on, and stretches that hold those that meet it."""
 
     condition: str
@@ -109,8 +109,8 @@ class _Lead:
     known: HeldValue | None = None
 
 
-async def newest_traces(connection: Connection, search: Search) -> list[Any]:
-    """The rows of the page. Wants one snapshot for all that is read."""
+async def newest_traces(connection: Connection, search: Search) -> list[Any] | None:
+    """The rows of the page; None where only walking is left. Wants one snapshot for all that is read."""
     await connection.execute(PLAN_ONCE)
     page = f"order by {search.order} limit ${len(search.values) + 1}"
     # The newest that an index gives.
@@ -136,12 +136,7 @@ async def newest_traces(connection: Connection, search: Search) -> list[Any]:
         return lead_rows
     if (lead_rows := await _lead_of_groups(connection, search)) is not None:
         return lead_rows
-    if split is not None and (lead_rows := await _lead_of_values(connection, search, split)) is not None:
-        return lead_rows
-    # All of them, down the index on started_at.
-    return await connection.fetch(
-        f"select {search.columns} from trace t where {search.where()} {page}", *search.values, search.size
-    )
+    return None if split is None else await _lead_of_values(connection, search, split)
 
 
 async def _split(connection: Connection, project_id: int) -> Split | None:
@@ -164,12 +159,12 @@ async def _lead_of_text(connection: Connection, search: Search, split: Split) ->
         return None
     spoken = Where([], [None] * 5)
     spoken.contains(TEXTS, search.q)
-    first = len(near) if len(near) <= FEW_BLOCKS else _FIRST_STRETCHES
-    followed = await _followed(connection, search, _Lead(spoken.sql(), spoken.values[5:], near, first))
-    if followed is None or PART_OF_AN_ID.fullmatch(search.q) is None:
-        return None if followed is None else followed.rows
+    first = len(near) if len(near) <= FEW_BLOCKS else FIRST_STRETCHES
+    found = await followed(connection, search, Lead(spoken.sql(), spoken.values[5:], near, first))
+    if found is None or PART_OF_AN_ID.fullmatch(search.q) is None:
+        return None if found is None else found.rows
     by_id = await _rows_by_id_part(connection, search, search.q.lower(), split)
-    return _first(search, list({row["trace_id"]: row for row in (*followed.rows, *by_id)}.values()))
+    return _first(search, list({row["trace_id"]: row for row in (*found.rows, *by_id)}.values()))
 
 
 async def speaking(connection: Connection, project_id: int, q: str) -> list[bytes] | None:
@@ -182,7 +177,7 @@ async def speaking(connection: Connection, project_id: int, q: str) -> list[byte
         return None
     spoken = Where([], [None] * 5)
     spoken.contains(TEXTS, q)
-    lead = _Lead(spoken.sql(), spoken.values[5:], near, len(near))
+    lead = Lead(spoken.sql(), spoken.values[5:], near, len(near))
     ids = set(await _holding(connection, project_id, lead, near, RARE + 1))
     if len(ids) <= RARE and PART_OF_AN_ID.fullmatch(q) is not None:
         ids |= await named_ids(connection, project_id, q.lower(), split.cubed[1], RARE + 1 - len(ids))
@@ -232,8 +227,11 @@ async def _lead_of_groups(connection: Connection, search: Search) -> list[Any] |
     built = await worth_grouping(connection, search.project_id, search.asked)
     if built is None:
         return None
-    # With a text, all that are left are asked for it, if they are few.
-    sizes = (search.size, _MORE * search.size) if search.q is None else (RARE + 1,)
+    # Where a page of them holds few that have it all on one span, eight pages hold few as well.
+    sizes = (search.size, *(() if search.asked.conjoined else (_MORE * search.size,)))
+    if search.q is not None:
+        # With a text, all that are left are asked for it, if they are few.
+        sizes = (RARE + 1,)
     for size in sizes:
         newest = await newest_left(connection, search.project_id, search.asked, built, size, search.place)
         if search.q is not None and len(newest) > RARE:
@@ -283,19 +281,21 @@ async def worth_grouping(connection: Connection, project_id: int, asked: TraceFi
 
 
 async def _lead_of_values(connection: Connection, search: Search, split: Split) -> list[Any] | None:
-    for value in search.held:
-        if not value.is_placed:
-            continue
-        condition, values = value.alone("$6", "$7")
+    conjoined = search.asked.conjoined
+    for value in filter(lambda each: each.is_placed, search.held):
+        condition, values = on_one_span(search.held if conjoined else [value], 6)
         # The newest hours, which fill most pages, and if they do not, all.
         for most in (NEWEST_HOURS, None):
             near, beyond = await _placed(connection, search.project_id, value, split, most)
-            lead = _Lead(f"({condition})", values, near, _FIRST_STRETCHES, beyond, value)
-            followed = await _followed(connection, search, lead)
-            if followed is None:
+            if conjoined and sum(not stretch.few for stretch in near) > FEW_BLOCKS:
+                # Columns know the hours of all of them together (`trace_hours`).
                 break
-            if followed.whole:
-                return followed.rows
+            lead = Lead(condition, values, near, FIRST_STRETCHES, beyond, None if conjoined else value)
+            found = await followed(connection, search, lead)
+            if found is None:
+                break
+            if found.whole:
+                return found.rows
     return None
 
 
@@ -328,14 +328,14 @@ async def _placed(
 
 
 @attrs.frozen
-class _Found:
+class Found:
     """The first rows of what was looked into; `whole` when nothing beyond it can be among them."""
 
     rows: list[Any]
     whole: bool
 
 
-async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Found | None:
+async def followed(connection: Connection, search: Search, lead: Lead) -> Found | None:
     """The page by way of the spans that meet a condition; None when there are too many of them."""
     near = sorted(lead.near, key=lambda stretch: stretch.last, reverse=True)
     loaded: set[bytes] = set()
@@ -355,12 +355,12 @@ async def _followed(connection: Connection, search: Search, lead: _Lead) -> _Fou
         bounds = [*(stretch.last for stretch in near[index : index + 1]), lead.beyond]
         later = max((bound for bound in bounds if bound is not None), default=None)
         if later is not None and sum(row["started_at"] > later for row in rows) >= search.size:
-            return _Found(_first(search, rows), whole=True)
-    return _Found(_first(search, rows), whole=lead.beyond is None)
+            return Found(_first(search, rows), whole=True)
+    return Found(_first(search, rows), whole=lead.beyond is None)
 
 
 async def _holding(
-    connection: Connection, project_id: int, lead: _Lead, batch: Sequence[Stretch], most: int
+    connection: Connection, project_id: int, lead: Lead, batch: Sequence[Stretch], most: int
 ) -> list[bytes]:
     """The traces of the spans that meet the condition in these stretches, one for each of at most so many."""
     rows = await connection.fetch(

@@ -23,6 +23,7 @@ from svc.store.reads.traces.trace_filter import (
     of_its_own,
 )
 from svc.store.reads.traces.trace_filter import TraceFilter as TraceFilter
+from svc.store.reads.traces.trace_hours import hours_holding, traces_of_hours, walked
 from svc.store.reads.traces.trace_search import Search, newest_traces
 from svc.store.spans.availability import STORED_TRACE, bounds, traces_with_payloads
 
@@ -42,6 +43,50 @@ _COLUMNS: Final = ", ".join(STORED_TRACE)
 
 def _shown(rows: Sequence[Any], available: Set[bytes]) -> list[dict[str, Any]]:
     return [trace_row(row, payload_available=row["trace_id"] in available) for row in rows]
+
+
+def _search(project_id: int, asked: TraceFilter, limit: int, cursor: str | None) -> Search:
+    """What a page is looked for by. Raises `Refused` for a cursor of another list."""
+    where = narrowed_by_index(project_id, asked)
+    names = [name for name, _ in NEWEST_TRACES.columns]
+    cursor_key = NEWEST_TRACES.place(cursor)
+    where.after(names, cursor_key)
+    narrowed = len(where.values)
+    by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
+    own = of_its_own(where, asked)
+    order = ", ".join(f"{name} desc" for name in names)
+    return Search(
+        project_id,
+        where.sql(),
+        both(by_text, own),
+        asked.q,
+        by_spans,
+        where.values,
+        _COLUMNS,
+        order,
+        limit + 1,
+        narrowed,
+        asked,
+        cursor_key,
+        low=asked.low,
+        high=min((high for high in (asked.high, cursor_key and cursor_key[0]) if high), default=None),
+    )
+
+
+@attrs.frozen
+class _Page:
+    """Rows of traces, the cursor to those behind them, and which have a payload that can be read."""
+
+    rows: Sequence[Any]
+    next_cursor: str | None
+    available: Set[bytes]
+
+    @classmethod
+    async def of(cls, connection: Connection, project_id: int, rows: Sequence[Any], limit: int) -> _Page:
+        """The page of these rows, of which there is one more than fit if there are more."""
+        page, next_cursor = NEWEST_TRACES.page(rows, limit)
+        available = await traces_with_payloads(connection, project_id, [bounds(row) for row in page])
+        return cls(page, next_cursor, available)
 
 
 @attrs.define(eq=False)
@@ -64,52 +109,39 @@ class TraceReads:
         asked = await resolved(self.database, project_id, asked)
         if asked.by_payload:
             return await page_by_payload(self.database, self, project_id, asked, limit=limit, cursor=cursor)
-        where = narrowed_by_index(project_id, asked)
-        names = [name for name, _ in NEWEST_TRACES.columns]
-        cursor_key = NEWEST_TRACES.place(cursor)
-        where.after(names, cursor_key)
-        narrowed = len(where.values)
-        by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
-        own = of_its_own(where, asked)
-        order = ", ".join(f"{name} desc" for name in names)
-        search = Search(
-            project_id,
-            where.sql(),
-            both(by_text, own),
-            asked.q,
-            by_spans,
-            where.values,
-            _COLUMNS,
-            order,
-            limit + 1,
-            narrowed,
-            asked,
-            cursor_key,
-            low=asked.low,
-            high=min((high for high in (asked.high, cursor_key and cursor_key[0]) if high), default=None),
-        )
+        search = _search(project_id, asked, limit, cursor)
         # A session is few traces, and has an index; so have marks and feedback.
-        looked_for = bool(by_text or by_spans or (own and not asked.by_index))
+        looked_for = bool(search.q or search.held or (search.said and not asked.by_index))
 
-        async def work(connection: Connection) -> tuple[Sequence[Any], str | None, Set[bytes]]:
+        async def work(connection: Connection) -> _Page | None:
             if looked_for:
                 rows = await newest_traces(connection, search)
+                if rows is None and asked.conjoined:
+                    return None
+                if rows is None:
+                    rows = await walked(connection, search)
             else:
                 # One page and one row more, down the index on started_at.
                 rows = await connection.fetch(
-                    f"select {_COLUMNS} from trace t where {both(search.near, own)} order by {order}"
-                    f" limit ${len(where.values) + 1}",
-                    *where.values,
-                    limit + 1,
+                    f"select {_COLUMNS} from trace t where {both(search.near, search.said)}"
+                    f" order by {search.order} limit ${len(search.values) + 1}",
+                    *search.values,
+                    search.size,
                 )
-            page, next_cursor = NEWEST_TRACES.page(rows, limit)
-            available = await traces_with_payloads(connection, project_id, [bounds(row) for row in page])
-            return page, next_cursor, available
+            return await _Page.of(connection, project_id, rows, limit)
 
-        page, next_cursor, available = await self.database.run(
+        async def by_hours(connection: Connection) -> _Page:
+            return await _Page.of(
+                connection, project_id, await traces_of_hours(connection, search, hours), limit
+            )
+
+        page = await self.database.run(
             work, transaction=looked_for, readonly=True, snapshot=True, timeout_s=timeout_s
         )
-        return {"traces": _shown(page, available), "next_cursor": next_cursor}
+        if page is None:
+            hours = await hours_holding(self.database, project_id, asked, timeout_s)
+            page = await self.database.run(by_hours, readonly=True, snapshot=True, timeout_s=timeout_s)
+        return {"traces": _shown(page.rows, page.available), "next_cursor": page.next_cursor}
 
     async def largest(
         self,

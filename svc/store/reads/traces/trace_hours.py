@@ -1,0 +1,97 @@
+"""Pages of traces in which one span has several things at once, by the hours in which such spans began.
+
+Called by `svc.store.reads.traces.traces` when `trace_search` leaves nothing but to walk. Groups of traces
+know that a trace holds each of several values, not that one of its spans has them all: with a kind that no
+call of a site has they named traces for ever, and walking looked at each trace there is (1.6 s at a million
+spans, measured 2026-11-28). Spans by column know it of each hour. An hour alone tells nothing: what began in
+it is read from its rows, and traces from theirs.
+
+Ordering: hours are read before the page, under an earlier snapshot. A span that comes in between is on the
+page that is asked for next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import product
+from typing import Any, Final
+
+from svc.domain.calendar import hour_of
+from svc.domain.queries.datasets import SPANS
+from svc.store.postgres.database import Connection, Database
+from svc.store.reads.questions.attributes import shown_value
+from svc.store.reads.questions.column_answers import Grouping, column_cells, columns_know
+from svc.store.reads.questions.questions import Question, field_of
+from svc.store.reads.search import PLAN_ONCE, Stretch
+from svc.store.reads.traces.trace_filter import TraceFilter, held_by_spans, on_one_span
+from svc.store.reads.traces.trace_search import FIRST_STRETCHES, Lead, Search, followed
+
+#: Hours that are told apart, the newest; all before them are one stretch.
+MOST_HOURS: Final = 60 * 24
+
+_HOUR: Final = timedelta(hours=1)
+
+
+async def hours_holding(
+    database: Database, project_id: int, asked: TraceFilter, timeout_s: float
+) -> list[Stretch] | None:
+    """The hours in which spans began that have all that one span must have; None where columns do not know.
+
+    Raises `Outage`.
+    """
+    questions = _questions(project_id, asked)
+    if not all(columns_know(question, None) for question in questions):
+        return None
+    newest = (await database.fetch("select date_trunc('hour', now(), 'UTC') as hour"))[0]["hour"]
+    starts = [newest - _HOUR * back for back in reversed(range(MOST_HOURS))]
+    hours: set[datetime | None] = set()
+    for question in questions:
+        cells = await column_cells(database, question, Grouping("hour", starts), timeout_s)
+        if cells is None:
+            return None
+        hours.update(hour for hour, _value in cells)
+    return [_stretch(hour, starts) for hour in hours]
+
+
+def _stretch(hour: datetime | None, starts: Sequence[datetime]) -> Stretch:
+    """What began in an hour; what began before the first of them, or after the last, counts as of there."""
+    if hour is None:
+        return Stretch.began(None, starts[0])
+    return Stretch.began(hour, None if hour == starts[-1] else hour + _HOUR)
+
+
+def _questions(project_id: int, asked: TraceFilter) -> list[Question]:
+    """How many spans have it all, as columns can be asked: a model is in either of two fields."""
+    either = [
+        [(field_of(SPANS, name), shown_value(value) if is_attribute else value) for name in fields]
+        for fields, value, is_attribute in held_by_spans(asked)
+    ]
+    low = None if asked.low is None else hour_of(asked.low)
+    return [
+        Question(project_id, SPANS, low, None, filters, time_column="started_at")
+        for filters in product(*either)
+    ]
+
+
+async def traces_of_hours(
+    connection: Connection, search: Search, hours: Sequence[Stretch] | None
+) -> list[Any]:
+    """The rows of the page by the spans of these hours; by walking where they are unknown or too many."""
+    await connection.execute(PLAN_ONCE)
+    if hours is not None:
+        condition, values = on_one_span(search.held, 6)
+        found = await followed(connection, search, Lead(condition, values, hours, FIRST_STRETCHES))
+        if found is not None:
+            return found.rows
+    return await walked(connection, search)
+
+
+async def walked(connection: Connection, search: Search) -> list[Any]:
+    """The rows of the page, of all traces down the index on started_at."""
+    return await connection.fetch(
+        f"select {search.columns} from trace t where {search.where()} order by {search.order}"
+        f" limit ${len(search.values) + 1}",
+        *search.values,
+        search.size,
+    )
