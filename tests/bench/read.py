@@ -100,6 +100,8 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
     middle = of.spans // 20 * 10
     some = trace_id(middle // 10).hex()
     spans, tools, events = ({"dataset": name} for name in ("spans", "tool_calls", "classifier_events"))
+    # Tools of another site, and calls of this one.
+    nowhere = {"kind": "tool", "call_site_id": "shop/7"}
     return {
         "get_project": ("get_project", {}),
         "list_call_sites": ("list_call_sites", {}),
@@ -112,6 +114,7 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
         "list_traces": ("list_traces", {}),
         "list_traces, failed": ("list_traces", {"status": "error"}),
         "list_traces, a week long ago": ("list_traces", {"range": week}),
+        "list_traces, a span that is nowhere": ("list_traces", {"filters": nowhere}),
         "list_traces, a common word": ("list_traces", {"q": "parcel"}),
         "list_traces, a rare word": ("list_traces", {"q": "needle"}),
         "list_traces, a part of an id": ("list_traces", {"q": some[-6:]}),
@@ -123,6 +126,7 @@ def calls(now: datetime, of: History) -> dict[str, tuple[str, dict[str, Any]]]:
         "get_trace with payloads": ("get_trace", {"trace_id": of.readable, "fields": ["payload"]}),
         "get_span": ("get_span", {"trace_id": of.readable, "span_id": f"{1:016x}"}),
         "list_spans": ("list_spans", {}),
+        "list_spans, a span that is nowhere": ("list_spans", {"filters": nowhere}),
         "list_spans, failed tools": ("list_spans", {"status": "error", "kind": "tool"}),
         "list_spans, one call site": ("list_spans", {"call_site_id": "shop/7"}),
         "list_spans, a rare model": ("list_spans", {"model_id": "o1-mini"}),

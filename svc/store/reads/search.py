@@ -218,6 +218,12 @@ async def stretches_with(
     return Stretches(beside(split, [stretch for row in rows for stretch in places(row)]))
 
 
+def in_hours(stretches_: Stretches, has: Callable[[datetime], bool]) -> Stretches:
+    """Of what values place, what lies in hours of which that is true; all of what the cubes do not cover."""
+    near = [stretch for stretch in stretches_.near if stretch.last == _END or has(stretch.low)]
+    return Stretches(near, stretches_.few)
+
+
 #: What `places` wants of `search_value`.
 PLACES: Final = "hour, last_started_at, created_at, started_at"
 

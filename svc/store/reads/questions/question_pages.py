@@ -21,11 +21,15 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.keyset import Keyset, KeyType
 from svc.store.reads.questions.event_time import newest_started
 from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S
+from svc.store.reads.questions.question_hours import hours_of
 from svc.store.reads.questions.questions import Question, filter_text, stored_value
-from svc.store.reads.search import Page, newest_rows, stretches, stretches_with
+from svc.store.reads.search import Page, Stretches, in_hours, newest_rows, stretches, stretches_with
 
 #: A filter on one of these leaves so few rows that walking them is quicker than any index of texts.
 _NARROW: Final = {"trace_id", "span_id", "session_id", "user_id"}
+
+#: Hours of values that are looked into before spans by column are asked which of them have all at once.
+AHEAD: Final = 24
 
 #: Fields of spans that are placed and have an index of their own all the same.
 _INDEXED: Final = {(SPANS.name, "call_site_id")}
@@ -103,11 +107,29 @@ class QuestionPages:
             high = behind if high is None else min(high, behind)
         enough = page.size if len(values) == len(question.filters) == 1 else None
 
-        async def work(connection: Connection) -> list[Any]:
-            if text is not None:
-                near = await stretches(connection, *about, text, low, high)
-            else:
-                near = await stretches_with(connection, *about, values, low, high, enough=enough)
-            return await newest_rows(connection, near, page)
+        # Several things at once, of which the index of values knows only each by itself.
+        conjoined = text is None and len(question.filters) > 1
 
-        return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
+        async def near(connection: Connection) -> Stretches | None:
+            if text is not None:
+                return await stretches(connection, *about, text, low, high)
+            return await stretches_with(connection, *about, values, low, high, enough=enough)
+
+        async def ahead(connection: Connection) -> list[Any] | None:
+            stretches_ = await near(connection)
+            if not conjoined or stretches_ is None or len(stretches_.near) <= AHEAD:
+                return await newest_rows(connection, stretches_, page)
+            rows = await newest_rows(connection, Stretches(stretches_.near[:AHEAD]), page)
+            return rows if len(rows) == page.size else None
+
+        async def by_hours(connection: Connection) -> list[Any]:
+            stretches_ = await near(connection)
+            if stretches_ is not None and hours is not None:
+                stretches_ = in_hours(stretches_, hours.has)
+            return await newest_rows(connection, stretches_, page)
+
+        rows = await self.database.run(ahead, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
+        if rows is not None:
+            return rows
+        hours = await hours_of(self.database, [question], QUERY_TIMEOUT_S)
+        return await self.database.run(by_hours, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)

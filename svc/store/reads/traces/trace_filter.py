@@ -173,9 +173,9 @@ def on_one_span(held: Sequence[HeldValue], first: int) -> tuple[str, list[str]]:
     values: list[str] = []
     for value in held:
         number = first + len(values)
-        condition, own = value.alone(f"${number}", f"${number + 1}")
+        condition, parameters = value.alone(f"${number}", f"${number + 1}")
         conditions.append(f"({condition})")
-        values += own
+        values += parameters
     return " and ".join(conditions), values
 
 

@@ -13,24 +13,18 @@ page that is asked for next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from itertools import product
-from typing import Any, Final
+from typing import Any
 
 from svc.domain.calendar import hour_of
 from svc.domain.queries.datasets import SPANS
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.questions.attributes import shown_value
-from svc.store.reads.questions.column_answers import Grouping, column_cells, columns_know
+from svc.store.reads.questions.question_hours import HOUR, hours_of
 from svc.store.reads.questions.questions import Question, field_of
 from svc.store.reads.search import PLAN_ONCE, Stretch
 from svc.store.reads.traces.trace_filter import TraceFilter, held_by_spans, on_one_span
 from svc.store.reads.traces.trace_search import FIRST_STRETCHES, Lead, Search, followed
-
-#: Hours that are told apart, the newest; all before them are one stretch.
-MOST_HOURS: Final = 60 * 24
-
-_HOUR: Final = timedelta(hours=1)
 
 
 async def hours_holding(
@@ -40,25 +34,13 @@ async def hours_holding(
 
     Raises `Outage`.
     """
-    questions = _questions(project_id, asked)
-    if not all(columns_know(question, None) for question in questions):
+    filled = await hours_of(database, _questions(project_id, asked), timeout_s)
+    if filled is None:
         return None
-    newest = (await database.fetch("select date_trunc('hour', now(), 'UTC') as hour"))[0]["hour"]
-    starts = [newest - _HOUR * back for back in reversed(range(MOST_HOURS))]
-    hours: set[datetime | None] = set()
-    for question in questions:
-        cells = await column_cells(database, question, Grouping("hour", starts), timeout_s)
-        if cells is None:
-            return None
-        hours.update(hour for hour, _value in cells)
-    return [_stretch(hour, starts) for hour in hours]
-
-
-def _stretch(hour: datetime | None, starts: Sequence[datetime]) -> Stretch:
-    """What began in an hour; what began before the first of them, or after the last, counts as of there."""
-    if hour is None:
-        return Stretch.began(None, starts[0])
-    return Stretch.began(hour, None if hour == starts[-1] else hour + _HOUR)
+    # What begins in the future counts as of the newest hour.
+    newest = max(filled.hours, default=filled.first)
+    near = [Stretch.began(hour, None if hour == newest else hour + HOUR) for hour in filled.hours]
+    return [*near, Stretch.began(None, filled.first)] if filled.earlier else near
 
 
 def _questions(project_id: int, asked: TraceFilter) -> list[Question]:
@@ -81,9 +63,9 @@ async def traces_of_hours(
     await connection.execute(PLAN_ONCE)
     if hours is not None:
         condition, values = on_one_span(search.held, 6)
-        found = await followed(connection, search, Lead(condition, values, hours, FIRST_STRETCHES))
-        if found is not None:
-            return found.rows
+        page = await followed(connection, search, Lead(condition, values, hours, FIRST_STRETCHES))
+        if page is not None:
+            return page.rows
     return await walked(connection, search)
 
 

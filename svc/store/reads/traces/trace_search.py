@@ -291,11 +291,11 @@ async def _lead_of_values(connection: Connection, search: Search, split: Split) 
                 # Columns know the hours of all of them together (`trace_hours`).
                 break
             lead = Lead(condition, values, near, FIRST_STRETCHES, beyond, None if conjoined else value)
-            found = await followed(connection, search, lead)
-            if found is None:
+            page = await followed(connection, search, lead)
+            if page is None:
                 break
-            if found.whole:
-                return found.rows
+            if page.whole:
+                return page.rows
     return None
 
 

@@ -1,4 +1,4 @@
-"""Laws of pages of traces in which one span has several things at once: columns lead to what rows say."""
+"""Laws of pages of spans that have several things at once, and of traces with one: as the rows say."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
-from svc.store.reads.questions import column_answers
+from svc.store.reads.questions import column_answers, question_hours, question_pages
 from svc.store.reads.traces import trace_hours, trace_search
-from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.filtered_spans import FilteredSpans
+from svc.store.reads.traces.spans import SpanFilter, SpanReads
 from svc.store.reads.traces.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces.traces import TraceReads
 from tests.store.reads.test_column_answers import build, send
@@ -57,9 +58,9 @@ def nobody_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_hours, "walked", walked)
 
 
-async def holding(store: Database, asked: TraceFilter, filters: Mapping[str, str]) -> list[str]:
-    """The traces with such a span, newest first, from their rows; without those to be rolled up."""
-    conditions, values = [], []
+def having(filters: Mapping[str, str], values: list[Any]) -> str:
+    """That a span `s` has all of these, whose values are added."""
+    conditions = []
     for field, value in filters.items():
         values.append(value)
         conditions.append(
@@ -68,10 +69,17 @@ async def holding(store: Database, asked: TraceFilter, filters: Mapping[str, str
             else "strpos(s.facets, (select code from attribute_value where project_id = 1"
             f" and field = '{field}' and value = ${len(values)})) > 0"
         )
+    return " and ".join(conditions)
+
+
+async def holding(store: Database, asked: TraceFilter, filters: Mapping[str, str]) -> list[str]:
+    """The traces with such a span, newest first, from their rows; without those to be rolled up."""
+    values: list[Any] = []
+    condition = having(filters, values)
     values += [asked.low, asked.high]
     found = await store.fetch(
         "select encode(t.trace_id, 'hex') as id from trace t where exists (select from span s"
-        f" where s.project_id = 1 and s.trace_id = t.trace_id and {' and '.join(conditions)})"
+        f" where s.project_id = 1 and s.trace_id = t.trace_id and {condition})"
         f" and {ROLLED_UP}"
         f" and (${len(values) - 1}::timestamptz is null or started_at >= ${len(values) - 1})"
         f" and (${len(values)}::timestamptz is null or started_at <= ${len(values)})"
@@ -105,8 +113,8 @@ async def test_pages_by_hours_are_those_of_the_rows(
     asked = TraceFilter(low=low, high=high, **of_one_span(filters))
     assert asked.conjoined
     expected = await holding(built, asked, filters)
-    for limit, told_apart in ((50, trace_hours.MOST_HOURS), (3, trace_hours.MOST_HOURS), (3, 24)):
-        monkeypatch.setattr(trace_hours, "MOST_HOURS", told_apart)
+    for limit, told_apart in ((50, question_hours.MOST_HOURS), (3, question_hours.MOST_HOURS), (3, 24)):
+        monkeypatch.setattr(question_hours, "MOST_HOURS", told_apart)
         assert await pages(built, asked, limit) == expected
 
 
@@ -151,3 +159,43 @@ async def test_what_comes_after_its_hour_was_built_is_found(store: Database) -> 
     after = await pages(store, asked, 50)
     assert after == await holding(store, asked, filters)
     assert set(after) > {*before, "ff" * 16}
+
+
+@pytest.mark.parametrize("filters", CONJUNCTIONS, ids=str)
+@pytest.mark.parametrize("hours", [None, 30])
+@pytest.mark.parametrize("ahead", [0, 2])
+async def test_pages_of_spans_are_those_of_the_rows(
+    built: Database,
+    filters: Mapping[str, str],
+    hours: int | None,
+    ahead: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(question_pages, "AHEAD", ahead)
+    asked = [0]
+
+    async def counted(*arguments: Any) -> Any:
+        asked[0] += 1
+        return await question_hours.hours_of(*arguments)
+
+    monkeypatch.setattr(question_pages, "hours_of", counted)
+    low = None if hours is None else NOW - timedelta(hours=hours, minutes=20)
+    values: list[Any] = []
+    condition = having(filters, values)
+    expected = await built.fetch(
+        f"select encode(span_id, 'hex') as id from span s where {condition}"
+        f" and (${len(values) + 1}::timestamptz is null or created_at >= ${len(values) + 1})"
+        " order by created_at desc, trace_id desc, span_id desc",
+        *(*values, low),
+    )
+    for limit in (500, 3):
+        reads, found, cursor = FilteredSpans(built, filters), [], None
+        while True:
+            page = await reads.page(1, SpanFilter(low=low), payload=False, limit=limit, cursor=cursor)
+            found += [span["span_id"] for span in page["spans"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert found == [row["id"] for row in expected]
+    # A filter on users leads down an index of its own.
+    assert asked[0] or "user_id" in filters or "kind" not in filters
