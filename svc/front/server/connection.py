@@ -51,6 +51,7 @@ class Connection(TCPServer):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.idle_task: KeepAlive = KeepAlive(self)  # type: ignore[assignment]
+        self._reading = trio.CancelScope()
 
     async def run(self) -> None:
         """Serve until the connection closes, in whatever way."""
@@ -75,10 +76,13 @@ class Connection(TCPServer):
         getattr(self.stream, "transport_stream", self.stream).socket.close()
 
     async def _read_data(self) -> None:
-        while (data := await self._receive()) is not None:
-            await self.protocol.handle(RawData(data))
-            if not data:
-                break
+        # Who reads may wait for the turn of a request that came early. When its answer is broken off nobody
+        # gives it that turn, and a connection that its client has left would count for ever.
+        with self._reading:
+            while (data := await self._receive()) is not None:
+                await self.protocol.handle(RawData(data))
+                if not data:
+                    break
         await self.protocol.handle(Closed())
         # The client has left. Hypercorn would wait here until the keep-alive time is over and, over HTTP/2,
         # for ever for what is still to be sent to it.
@@ -101,6 +105,8 @@ class Connection(TCPServer):
             return
         if not isinstance(event, RawData):
             await super().protocol_send(event)
+            if isinstance(event, Closed):
+                self._reading.cancel()
             return
         if not event.data:
             # The end of an answer whose length was told at its beginning.
@@ -123,10 +129,15 @@ class Connection(TCPServer):
                     await self.stream.send_all(data[start : start + SEND_STEP_BYTES])
                 if patience.cancelled_caught:
                     await trio.aclose_forcefully(self.stream)
-                    await self.protocol.handle(Closed())
+                    await self._broken_off()
                     return
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await self.protocol.handle(Closed())
+            await self._broken_off()
+
+    async def _broken_off(self) -> None:
+        """What is sent reaches nobody any more."""
+        await self.protocol.handle(Closed())
+        self._reading.cancel()
 
 
 class KeepAlive:

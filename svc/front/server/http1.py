@@ -94,7 +94,7 @@ class _Exchange:
         if _UNSENDABLE.search(b" ".join(text for header in headers for text in header)):
             raise ValueError("a header of the answer has a line end")
         self.begun = True
-        names = dict(headers)
+        names = {name.lower(): value for name, value in headers}
         self.closes = self.closes or b"close" in names.get(b"connection", b"").lower()
         if b"content-length" in names:
             self.owed_bytes = int(names[b"content-length"])

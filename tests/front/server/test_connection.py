@@ -1,21 +1,27 @@
-"""The keep-alive time of a connection, which one task keeps for all its requests."""
+"""Connections of the HTTP door: the keep-alive time, which one task keeps, and how they end."""
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import hypercorn.protocol
 import pytest
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
 from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.worker_context import EventWrapper
+from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from svc.front.server.connection import KeepAlive
+from svc.front.server.connection import Connection, KeepAlive
 from svc.front.server.connection_limiter import ConnectionLimiter
+from svc.front.server.http1 import Http1
 
 TIMEOUT_S = 75.0
 
@@ -110,6 +116,45 @@ async def test_a_request_in_the_moment_the_time_is_over_keeps_the_connection(
         await keep_alive.restart(group, None)
         again_s = trio.current_time()
     assert held.closed_s == [again_s + TIMEOUT_S]
+
+
+@pytest.mark.parametrize("more", [b"", b"TE: trailers\r\n"], ids=["plain", "h11"])
+async def test_a_client_that_leaves_with_requests_in_line_leaves_nothing_behind(
+    more: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hypercorn.protocol, "H11Protocol", Http1)
+    monkeypatch.setattr(Connection, "connection_limiter", ConnectionLimiter(lambda: 100), raising=False)
+    request = b"POST / HTTP/1.1\r\nHost: here\r\n" + more + b"Content-Length: 2\r\n\r\nok"
+    broken_off, over = trio.Event(), trio.Event()
+
+    async def streams(scope: Any, receive: Any, send: Any) -> None:
+        """Answers piece by piece, until it hears that nobody listens."""
+        while (await receive()).get("more_body"):
+            pass
+        await broken_off.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(2):
+            await send({"type": "http.response.body", "body": b"piece" * 20_000, "more_body": True})
+        assert (await receive())["type"] == "http.disconnect"
+
+    async def serve(stream: Any) -> None:
+        await Connection(ASGIWrapper(streams), Config(), WorkerContext(None), {}, stream).run()
+        over.set()
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            client = await trio.open_tcp_stream(*listener.socket.getsockname())
+            await client.send_all(3 * request)
+            await wait_all_tasks_blocked(0.01)
+            # It ends with a reset, as of a process that was killed.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await client.aclose()
+            broken_off.set()
+            await over.wait()
+            nursery.cancel_scope.cancel()
+    assert len(Connection.connection_limiter) == 0
 
 
 async def test_a_connection_that_is_gone_is_waited_for_no_more(autojump_clock: MockClock) -> None:
