@@ -80,6 +80,11 @@ def _session_settings(statement_timeout_s: float) -> dict[str, str]:
     }
 
 
+def left_s(until_s: float) -> float:
+    """How long until then on Trio's clock, for the next of several units of work that share one bound."""
+    return max(0.0, until_s - trio.current_time())
+
+
 class Database:
     """A pool that survives its server: connections are made when needed, and anew after an outage.
 

@@ -8,10 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
+from protocol.storage import Slow
 from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.reads.questions import column_answers, question_hours, question_pages
+from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S
 from svc.store.reads.traces import trace_hours, trace_search
 from svc.store.reads.traces.filtered_spans import FilteredSpans
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
@@ -199,3 +202,36 @@ async def test_pages_of_spans_are_those_of_the_rows(
         assert found == [row["id"] for row in expected]
     # A filter on users leads down an index of its own.
     assert asked[0] or "user_id" in filters or "kind" not in filters
+
+
+def each_unit_takes(wait_s: float, clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each unit of work may take, in order; on a clock that stands still but for them."""
+    bounds_s: list[float] = []
+    run = Database.run
+
+    async def slow(database: Database, work: Any, *, timeout_s: float, **how: Any) -> Any:
+        bounds_s.append(timeout_s)
+        try:
+            return await run(database, work, timeout_s=timeout_s, **how)
+        finally:
+            clock.jump(wait_s)
+
+    monkeypatch.setattr(Database, "run", slow)
+    return bounds_s
+
+
+@pytest.mark.usefixtures("nobody_walks")
+async def test_all_that_a_page_takes_shares_one_bound(
+    built: Database, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(question_pages, "AHEAD", 0)
+    bounds_s = each_unit_takes(10.0, mock_clock, monkeypatch)
+    asked = TraceFilter(**of_one_span({"kind": "tool", "status": "error"}))
+    with pytest.raises(Slow):
+        await TraceReads(built, SpanReads(built)).page(1, asked, limit=3, cursor=None)
+    assert bounds_s == [READ_TIMEOUT_S, READ_TIMEOUT_S - 10, READ_TIMEOUT_S - 20, 0]
+    bounds_s.clear()
+    spans = FilteredSpans(built, {"kind": "tool", "status": "ok"})
+    with pytest.raises(Slow):
+        await spans.page(1, SpanFilter(), payload=False, limit=3, cursor=None)
+    assert bounds_s[-4:] == [QUERY_TIMEOUT_S, QUERY_TIMEOUT_S - 10, QUERY_TIMEOUT_S - 20, 0]

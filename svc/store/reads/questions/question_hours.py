@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from svc.domain.calendar import hour_of
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import Database, left_s
 from svc.store.reads.questions.column_answers import Grouping, column_cells, columns_know
 from svc.store.reads.questions.questions import Question
 
@@ -35,18 +35,20 @@ class FilledHours:
         return self.earlier if moment < self.first else hour_of(moment) in self.hours
 
 
-async def hours_of(database: Database, questions: Sequence[Question], timeout_s: float) -> FilledHours | None:
+async def hours_of(database: Database, questions: Sequence[Question], until_s: float) -> FilledHours | None:
     """The hours, by the time that the questions are on, in which any of them has rows.
 
-    None where columns do not know. What is in the future counts as of this hour. Raises `Outage`.
+    None where columns do not know. What is in the future counts as of this hour. Raises `Outage`, also when
+    it is later than `until_s` on Trio's clock.
     """
     if not all(columns_know(question, None) for question in questions):
         return None
-    newest: datetime = (await database.fetch("select date_trunc('hour', now(), 'UTC') as hour"))[0]["hour"]
+    rows = await database.fetch("select date_trunc('hour', now(), 'UTC') as hour", timeout_s=left_s(until_s))
+    newest: datetime = rows[0]["hour"]
     starts = [newest - HOUR * back for back in reversed(range(MOST_HOURS))]
     hours: set[datetime | None] = set()
     for question in questions:
-        cells = await column_cells(database, question, Grouping("hour", starts), timeout_s)
+        cells = await column_cells(database, question, Grouping("hour", starts), left_s(until_s))
         if cells is None:
             return None
         hours.update(hour for hour, _value in cells)

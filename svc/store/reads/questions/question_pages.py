@@ -12,13 +12,15 @@ from datetime import timedelta
 from typing import Any, Final
 
 import attrs
+import trio
 
 from svc.domain.calendar import after as later
 from svc.domain.queries.datasets import EVENT_TIME, SPANS
 from svc.store.aggregates.closed_hours import CUBED
 from svc.store.aggregates.values import PLACED
-from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.database import Connection, Database, left_s
 from svc.store.postgres.keyset import Keyset, KeyType
+from svc.store.reads.questions.column_answers import columns_know
 from svc.store.reads.questions.event_time import newest_started
 from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S
 from svc.store.reads.questions.question_hours import hours_of
@@ -108,7 +110,8 @@ class QuestionPages:
         enough = page.size if len(values) == len(question.filters) == 1 else None
 
         # Several things at once, of which the index of values knows only each by itself.
-        conjoined = text is None and len(question.filters) > 1
+        conjoined = text is None and len(question.filters) > 1 and columns_know(question, None)
+        until_s = trio.current_time() + QUERY_TIMEOUT_S
 
         async def near(connection: Connection) -> Stretches | None:
             if text is not None:
@@ -128,8 +131,8 @@ class QuestionPages:
                 stretches_ = in_hours(stretches_, hours.has)
             return await newest_rows(connection, stretches_, page)
 
-        rows = await self.database.run(ahead, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
+        rows = await self.database.run(ahead, readonly=True, snapshot=True, timeout_s=left_s(until_s))
         if rows is not None:
             return rows
-        hours = await hours_of(self.database, [question], QUERY_TIMEOUT_S)
-        return await self.database.run(by_hours, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
+        hours = await hours_of(self.database, [question], until_s)
+        return await self.database.run(by_hours, readonly=True, snapshot=True, timeout_s=left_s(until_s))

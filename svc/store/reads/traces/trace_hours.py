@@ -28,13 +28,13 @@ from svc.store.reads.traces.trace_search import FIRST_STRETCHES, Lead, Search, f
 
 
 async def hours_holding(
-    database: Database, project_id: int, asked: TraceFilter, timeout_s: float
+    database: Database, project_id: int, asked: TraceFilter, until_s: float
 ) -> list[Stretch] | None:
     """The hours in which spans began that have all that one span must have; None where columns do not know.
 
-    Raises `Outage`.
+    Raises `Outage`, also when it is later than `until_s` on Trio's clock.
     """
-    filled = await hours_of(database, _questions(project_id, asked), timeout_s)
+    filled = await hours_of(database, _questions(project_id, asked), until_s)
     if filled is None:
         return None
     # What begins in the future counts as of the newest hour.

@@ -6,9 +6,10 @@ from collections.abc import Sequence, Set
 from typing import Any, Final, Literal
 
 import attrs
+import trio
 
 from protocol.refusals import BAD_REQUEST, Refused
-from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
+from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database, left_s
 from svc.store.postgres.rows import trace_row
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.traces.by_payload import page_by_payload, resolved
@@ -109,7 +110,7 @@ class TraceReads:
         asked = await resolved(self.database, project_id, asked)
         if asked.by_payload:
             return await page_by_payload(self.database, self, project_id, asked, limit=limit, cursor=cursor)
-        search = _search(project_id, asked, limit, cursor)
+        search, until_s = _search(project_id, asked, limit, cursor), trio.current_time() + timeout_s
         # A session is few traces, and has an index; so have marks and feedback.
         looked_for = bool(search.q or search.held or (search.said and not asked.by_index))
 
@@ -121,13 +122,7 @@ class TraceReads:
                 if rows is None:
                     rows = await walked(connection, search)
             else:
-                # One page and one row more, down the index on started_at.
-                rows = await connection.fetch(
-                    f"select {_COLUMNS} from trace t where {both(search.near, search.said)}"
-                    f" order by {search.order} limit ${len(search.values) + 1}",
-                    *search.values,
-                    search.size,
-                )
+                rows = await walked(connection, search)
             return await _Page.of(connection, project_id, rows, limit)
 
         async def by_hours(connection: Connection) -> _Page:
@@ -136,11 +131,11 @@ class TraceReads:
             )
 
         page = await self.database.run(
-            work, transaction=looked_for, readonly=True, snapshot=True, timeout_s=timeout_s
+            work, transaction=looked_for, readonly=True, snapshot=True, timeout_s=left_s(until_s)
         )
         if page is None:
-            hours = await hours_holding(self.database, project_id, asked, timeout_s)
-            page = await self.database.run(by_hours, readonly=True, snapshot=True, timeout_s=timeout_s)
+            hours = await hours_holding(self.database, project_id, asked, until_s)
+            page = await self.database.run(by_hours, readonly=True, snapshot=True, timeout_s=left_s(until_s))
         return {"traces": _shown(page.rows, page.available), "next_cursor": page.next_cursor}
 
     async def largest(
