@@ -64,6 +64,9 @@ class Opened:
         try:
             yield page
             assert [line for line in wrong if not any(part in line for part in _NO_FAULT)] == []
+        except Exception:
+            print(page.url, *wrong, page.inner_text("body", timeout=5_000), sep="\n")
+            raise
         finally:
             context.close()
 
@@ -78,6 +81,16 @@ class Opened:
 def _told(line: Any) -> str:
     """A line of the console and where it came from."""
     return f"{line.text} {line.location.get('url', '')}".rstrip()
+
+
+def patiently(part: Any, link: Any) -> None:
+    """Press a link of a part of a page, which may have taken too long on a busy machine: then once more."""
+    again = part.get_by_text("Try again")
+    link.or_(again).first.wait_for()
+    while not link.is_visible():
+        again.click()
+        link.or_(again).first.wait_for()
+    link.click()
 
 
 def press(page: Any, name: str, *, role: str = "button") -> None:

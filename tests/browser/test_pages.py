@@ -11,7 +11,7 @@ import pytest
 
 from tests import wire
 from tests.browser.clean import check, check_everywhere, settle
-from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened
+from tests.browser.conftest import BASE, EMAIL, PASSWORD, Opened, patiently
 from tests.examples import first_always
 
 PAGES = (
@@ -141,9 +141,8 @@ def test_a_chip_is_kept_when_more_is_typed_and_goes_by_its_cross(opened: Opened)
 def test_a_facet_narrows_and_a_bar_narrows_the_range(opened: Opened) -> None:
     with opened.page() as page:
         page.goto(opened.url(f"{BASE}/traces"))
-        page.get_by_role("complementary", name="Narrow down").get_by_role(
-            "link", name="gpt-4o", exact=True
-        ).click()
+        facets = page.get_by_role("complementary", name="Narrow down")
+        patiently(facets, facets.get_by_role("link", name="gpt-4o", exact=True))
         page.get_by_role("link", name="Remove model: gpt-4o").wait_for()
         settle(page)
         box = page.locator("[data-histogram] svg").bounding_box()
@@ -153,6 +152,17 @@ def test_a_facet_narrows_and_a_bar_narrows_the_range(opened: Opened) -> None:
         page.mouse.up()
         page.wait_for_url("**from=**to=**")
         assert "q=model%3Agpt-4o" in page.url
+
+
+def test_values_that_took_too_long_to_count_are_counted_once_more(opened: Opened) -> None:
+    late = '<p>Counting took too long. <a href="/nowhere" data-again>Try again</a></p>'
+    with opened.page() as page:
+        page.route("**/traces/facets?**", lambda route: route.fulfill(body=late), times=1)
+        page.goto(opened.url(f"{BASE}/traces"))
+        facets = page.get_by_role("complementary", name="Narrow down")
+        facets.get_by_role("link", name="Try again").click()
+        patiently(facets, facets.get_by_role("link", name="gpt-4o", exact=True))
+        page.get_by_role("link", name="Remove model: gpt-4o").wait_for()
 
 
 def test_the_address_keeps_what_the_rail_shows(opened: Opened) -> None:

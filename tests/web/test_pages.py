@@ -20,6 +20,7 @@ from svc.store.spans.traces import PostgresTraceStore
 from svc.web.connect.programs import EXAMPLES, PROGRAMS
 from svc.web.shell.process_view import OwnerLink
 from svc.web.shell.render import POLICY
+from svc.web.traces import traces
 from tests.front.people import ORG, PASSWORD, Replica, process_view, replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.visitor import BASE, Seen, Visitor
@@ -471,6 +472,19 @@ async def test_facets_count_under_the_filters_and_lead_to_them(store: Database, 
     link = re.search(r'href="([^"]*)" data-not="[^"]*" data-value="model:gpt-4o"', seen.text)
     assert link is not None
     assert "q=status%3Aerror+model%3Agpt-4o&amp;range=7d" in link[1]
+
+
+async def test_facets_that_take_too_long_say_so_and_can_be_asked_for_again(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(store, 2)
+    monkeypatch.setattr(traces, "FACETS_TIMEOUT_S", 0.0)
+    seen = await owner.get(f"{BASE}/traces/facets?q=status:ok&range=7d&given=7d")
+    assert "Counting values took too long for this range." in seen.text
+    link = re.search(r'<a href="([^"]*)" data-again>Try again</a>', seen.text)
+    assert link is not None
+    assert link[1].startswith(f"{BASE}/traces/facets?q=status%3Aok&amp;from=")
+    assert link[1].endswith("&amp;given=7d")
 
 
 async def test_the_rail_shows_a_trace_and_knows_no_others(store: Database, owner: Visitor) -> None:

@@ -8,7 +8,7 @@ import { arrivals } from "./traces-new.js";
 /** @param {HTMLElement} root */
 export function start(root) {
   const facets = root.querySelector("[data-load]");
-  if (facets instanceof HTMLElement) load(facets, facets.dataset.load ?? "");
+  if (facets instanceof HTMLElement) lazily(facets);
   root.addEventListener("click", (event) => pressed(root, event));
   rows(root);
   const drawing = root.querySelector("[data-histogram]");
@@ -20,6 +20,19 @@ export function start(root) {
   if (!address.searchParams.has("saved")) return;
   address.searchParams.delete("saved");
   history.replaceState(history.state, "", address);
+}
+
+/** The values to narrow by, also once more where counting them took too long. @param {HTMLElement} place */
+function lazily(place) {
+  const address = place.dataset.load ?? "";
+  place.addEventListener("click", (event) => {
+    const again = /** @type {HTMLElement} */ (event.target).closest("[data-again]");
+    if (!(again instanceof HTMLElement) || !plain(event)) return;
+    event.preventDefault();
+    again.textContent = "Counting…";
+    load(place, address);
+  });
+  load(place, address);
 }
 
 /**

@@ -96,6 +96,11 @@ class Asking:
         """The address of a fragment of this list."""
         return query(f"{self.base}/traces/{name}", q=str(self.filters), **self.range.instants)
 
+    @property
+    def facets(self) -> str:
+        """The address of the values to narrow by, with links to the range as it was asked for."""
+        return query(self.part("facets"), given=self.range.preset)
+
 
 @attrs.frozen
 class Bar:
