@@ -10,7 +10,7 @@ Durations are counted by bin then: a percentile is within one per cent; from row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,14 +113,18 @@ async def column_cells(
         cover = await hours_by_column(connection, question.project_id, stretch, asked.scan)
         if cover is None or not await are_few_bytes(connection, cover):
             return None
-        cells = await _row_cells(connection, asked, cover)
-        if cells is None:
-            return None
+        rows: list[Any] = []
 
-        # In a thread: a month of ten million spans takes it a few hundredths of a second.
+        async def batches() -> AsyncIterator[list[SegmentColumns]]:
+            async for segments in segments_of(connection, cover):
+                yield segments
+            # While the last of them are added up: each takes a few hundredths of a second at ten million.
+            rows.extend(await _rows(connection, asked, cover))
+
         added = _Added(asked.scan)
-        if not await work_through(segments_of(connection, cover), added.add):
+        if not await work_through(batches(), added.add) or len(rows) > MOST_PARTS:
             return None
+        cells = _row_cells(asked, rows)
         await in_thread(added.give_to, cells)
         return cells if len(cells) <= MOST_CELLS else None
 
@@ -217,8 +221,8 @@ def _all_of(tests: Sequence[Callable[[str | None], bool]]) -> Callable[[str | No
     return lambda value: all(test(value) for test in tests)
 
 
-async def _row_cells(connection: Connection, asked: _Asked, cover: Cover) -> dict[Key, Cell] | None:
-    """The cells of the rows that columns do not cover; None where they are too many."""
+async def _rows(connection: Connection, asked: _Asked, cover: Cover) -> Sequence[Any]:
+    """What the rows that columns do not cover come to, in parts; more than `MOST_PARTS` are too many."""
     question, measure = asked.question, asked.question.measure.name
     where = question.where()
     raw = (
@@ -245,13 +249,15 @@ async def _row_cells(connection: Connection, asked: _Asked, cover: Cover) -> dic
                 " where created_at >= stretch.low and created_at < stretch.high)"
             )
     parts = "".join(f", {sql}" for sql in [_PARTS.get(measure, "")] if sql)
-    rows = await connection.fetch(
+    return await connection.fetch(
         f"select {columns}, count(*) as n{parts} from ({' union all '.join(lists)}) as span"
         f" group by 1, 2, 3 limit {MOST_PARTS + 1}",
         *where.values,
     )
-    if len(rows) > MOST_PARTS:
-        return None
+
+
+def _row_cells(asked: _Asked, rows: Sequence[Any]) -> dict[Key, Cell]:
+    measure = asked.question.measure.name
     cells: dict[Key, Cell] = {}
     for row in rows:
         bucket_hour = None if row["bucket"] is None else hours_since_epoch(row["bucket"])
