@@ -254,6 +254,24 @@ async def test_a_drawing_of_the_newest_says_so_and_leads_to_the_rest(
 
 
 @pytest.mark.usefixtures("_ten_are_read")
+@pytest.mark.parametrize("filters", ["kind:llm+site:site", "kind:llm+model:gpt-4o"])
+async def test_a_drawing_of_spans_that_have_several_things_comes_after_the_list(
+    store: Database, owner: Visitor, monkeypatch: pytest.MonkeyPatch, filters: str
+) -> None:
+    await fill(store)
+    seen = await owner.get(f"{BASE}/traces?q={filters}&range=7d")
+    assert heading(seen) == "Traces in the last 7 days, still counting"
+    (address,) = re.findall(r'data-drawing="([^"]+)"', html.unescape(seen.text))
+    monkeypatch.setattr(trace_pages, "DRAWING_BUDGET_S", 9.0)
+    part = await owner.get(address, X_Part="1")
+    assert "60 traces in the last 7 days · 20 failed</p>" in part.text
+    # Where there is none, nothing is to be counted.
+    none = await owner.get(f"{BASE}/traces?q=kind:tool+site:site&range=7d")
+    assert heading(none) == "No matching traces in the last 7 days"
+    assert "data-drawing=" not in none.text
+
+
+@pytest.mark.usefixtures("_ten_are_read")
 async def test_a_drawing_without_any_of_the_newest_says_that_the_others_are_not_counted(
     store: Database, owner: Visitor
 ) -> None:

@@ -75,7 +75,7 @@ class _Found:
     #: The start of the newest part of the range, when all of it took too long.
     narrowed_to: datetime | None = None
     drawing: TraceHistogram | None = None
-    #: Whether every text of the range would have to be looked through for it: then it comes as a fragment.
+    #: Whether the texts or spans of the range would have to be looked through for it: it comes as a fragment.
     later: bool = False
     drawn: tuple[datetime, datetime] | None = None
     #: Whether an attribute that is no field is asked for: payloads are looked into, and nothing is counted.

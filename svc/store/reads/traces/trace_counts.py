@@ -92,7 +92,7 @@ class TraceCounts:
     async def quick_histogram(
         self, project_id: int, asked: TraceFilter, width: timedelta, *, timeout_s: float, budget_s: float
     ) -> TraceHistogram | None:
-        """The same; None when the texts of more than a few thousand traces would be looked through."""
+        """The same; None when texts or spans of more than a few thousand traces would be looked through."""
         return await self._histogram(project_id, asked, width, timeout_s, budget_s, walks=False)
 
     async def _histogram(
@@ -234,10 +234,13 @@ async def _read_histogram(
     *,
     walks: bool,
 ) -> TraceHistogram | None:
-    """The drawing of what groups alone do not tell; without `walks`, of a text only if one look does."""
+    """The drawing of what groups alone do not tell.
+
+    Of a text, or of several things of one span, without `walks` only if one look does.
+    """
     where, clause, text = _clause(project_id, asked)
     near, built = narrowed_by_index(project_id, asked), None
-    one_look = asked.q is not None and not walks
+    one_look = (asked.q is not None or asked.conjoined) and not walks
     ids = None if asked.q is None else await speaking(connection, project_id, asked.q)
     if ids is not None:
         clause = both(clause, f"t.trace_id = any({where.value(ids)}::bytea[])")
