@@ -24,6 +24,9 @@ from svc.store.postgres.database import Connection, Database
 SHOWN: Final = 200
 #: A row is stored no earlier than this before it begins: clocks differ.
 SKEW: Final = timedelta(hours=1)
+#: To the end of the transaction a plan for these windows: one for any sorts what this one hashes, and adds up
+#: a week of tools in 95 ms instead of 30 (measured November 2026).
+PLAN_ANEW: Final = "set local plan_cache_mode = force_custom_plan"
 
 
 @attrs.frozen
@@ -85,7 +88,8 @@ figures as (
     from told join busiest using (subject) group by 1, 2),
 binned as (
     select subject, now, bin, sum(count)::bigint as count
-    from told join busiest using (subject) cross join lateral unnest(bins, counts) as of (bin, count)
+    from (select subject, now, unnest(bins) as bin, unnest(counts) as count
+        from told join busiest using (subject)) as of_hours
     group by 1, 2, 3),
 shapes as (
     select subject, now, array_agg(bin order by bin) as bins, array_agg(count order by bin) as counts
@@ -126,6 +130,7 @@ class VitalsReads:
             built = Covered(first, [])
             if by_hours:
                 built = await covered_since(connection, project_id, SOURCES[what].dataset, first)
+            await connection.execute(PLAN_ANEW)
             # Each stretch is one scan of the index on created_at.
             return await connection.fetch(
                 _OF[what],
