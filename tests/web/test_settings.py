@@ -9,9 +9,13 @@ from urllib.parse import urlencode
 
 import pytest
 
+from svc.domain.queries.measures import MeasureName
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
+from svc.store.reads.questions.query import QueryStore
+from svc.store.reads.questions.questions import ask
 from svc.store.spans.traces import PostgresTraceStore
+from svc.web.overview.explore_view import summed
 from svc.web.shell.settings_pages import GROUPS
 from tests.front.people import Replica
 from tests.store.spans.test_writing import Clock, one, rows, store_of
@@ -253,6 +257,26 @@ async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: 
     assert ", in part" not in past.text
     rollups = await owner.get(BASE + "/explore?dataset=metric_rollups")
     assert heading(rollups) == "0 in the sum of metric rollups in the last 24 hours"
+
+
+@pytest.mark.parametrize("measure", ["count", "errors", "error_rate", "cost"])
+@pytest.mark.parametrize(
+    "filters", [{}, {"status": "error"}, {"model_id": "gpt-4o"}, {"name": "nowhere"}], ids=str
+)
+async def test_what_explore_adds_up_is_what_the_query_api_counts(
+    store: Database, measure: MeasureName, filters: dict[str, str]
+) -> None:
+    await fill(store, 9)
+    await fill(store, 3, **{"gen_ai.request.model": "house-llm", "gen_ai.provider.name": "in-house"})
+    queries, range_ = QueryStore(store), (now() - timedelta(days=2), now())
+    question = ask(1, "spans", range_, filters, by="started_at", measure=measure)
+    counted = await queries.count(question)
+    for interval in ("hour", "minute"):
+        series = await queries.timeseries(question, interval)
+        added = summed(measure, series.buckets)
+        assert (added.count, added.figure(measure)) == (counted.count, counted.figure(measure))
+        assert added.figure("unpriced_spans") == counted.figure("unpriced_spans")
+    assert counted.count or filters == {"name": "nowhere"}
 
 
 async def test_prices_name_what_has_none(store: Database, owner: Visitor) -> None:

@@ -25,7 +25,17 @@ from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question, ask
 from svc.web.overview.board_view import suggested_title
 from svc.web.overview.explore_question import Explored, field_names, times_of
-from svc.web.overview.explore_view import FACETS_SHOWN, ROWS, TIMES, as_calls, bars, facet_bars, headline
+from svc.web.overview.explore_view import (
+    FACETS_SHOWN,
+    ROWS,
+    TIMES,
+    adds_up,
+    as_calls,
+    bars,
+    facet_bars,
+    headline,
+    summed,
+)
 from svc.web.shell.aged_out import aged_out
 from svc.web.shell.measure_text import LABELS, number_text
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit
@@ -123,9 +133,14 @@ async def _answer(visit: Visit, explored: Explored, question: Question, answers:
     with trio.move_on_after(TIMEOUT_S) as patience:
         # Payloads are looked into once for all of it.
         question, notes = await queries.chosen(question)
-        answers.total = await queries.count(question)
-        answers.notes = [*explored.unknown, *notes, *(answers.total.notes or ())]
-        answers.buckets = (await queries.timeseries(question, explored.interval)).buckets
+        if adds_up(explored):
+            series = await queries.timeseries(question, explored.interval)
+            answers.buckets, answers.total = series.buckets, summed(explored.measure.name, series.buckets)
+            answers.notes = [*explored.unknown, *notes, *(series.notes or ())]
+        else:
+            answers.total = await queries.count(question)
+            answers.notes = [*explored.unknown, *notes, *(answers.total.notes or ())]
+            answers.buckets = (await queries.timeseries(question, explored.interval)).buckets
         answers.facets = (await queries.facets(question, explored.field, FACETS_SHOWN)).facets
         if explored.dataset.searched:
             limit = min(ROWS, SEARCH_LIMIT_DEFAULT)

@@ -6,13 +6,15 @@ Called by `svc.web.overview.explore`. Never reads the store.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal, localcontext
 from typing import Any, Final
 
 import msgspec
 
 from protocol.rest.answers import Bucket, Counted, Facet
 from svc.domain.quantities import count
-from svc.domain.queries.measures import COUNT, QueryMeasure
+from svc.domain.queries.measures import COUNT, MeasureName, QueryMeasure
+from svc.store.reads.questions.measures import decimal_text
 from svc.web.overview.explore_question import Explored
 from svc.web.shell import words
 from svc.web.shell.measure_text import LABELS, measured_number, measured_text
@@ -23,6 +25,10 @@ FACETS_SHOWN: Final = 20
 ROWS: Final = 50
 #: What the times are called.
 TIMES: Final = {"started_at": "when it happened", "created_at": "when it arrived"}
+#: Measures that the buckets of a range add up to.
+_ADDED: Final[frozenset[MeasureName]] = frozenset({"count", "errors", "error_rate", "cost"})
+#: Enough for any sum of costs.
+_COST_DIGITS: Final = 100
 
 
 def headline(explored: Explored, total: Counted) -> str:
@@ -35,6 +41,26 @@ def headline(explored: Explored, total: Counted) -> str:
         value = measured_text(explored.measure.name, total)
         return f"{LABELS[explored.measure.name]} {value}{without} · {rows}"
     return f"{count(total.count)} in the sum of {noun}" if explored.dataset.counted_as == "sum" else rows
+
+
+def adds_up(explored: Explored) -> bool:
+    """Whether its buckets tell the whole, which then need not be asked for."""
+    return explored.measure.name in _ADDED and explored.dataset.counted_as == "count"
+
+
+def summed(name: MeasureName, buckets: Sequence[Bucket]) -> Counted:
+    """What buckets of a measure that adds up come to, as the query API counts it."""
+    total = Counted(count=sum(bucket.count for bucket in buckets))
+    if name in ("errors", "error_rate"):
+        errors = total.errors = sum(bucket.figure("errors") for bucket in buckets)
+        if name == "error_rate":
+            total.error_rate = errors / total.count if total.count else None
+    if name == "cost":
+        costs = [Decimal(bucket.cost) for bucket in buckets if bucket.cost]
+        with localcontext(prec=_COST_DIGITS):
+            total.cost = decimal_text(sum(costs, Decimal())) if costs else None
+        total.unpriced_spans = sum(bucket.figure("unpriced_spans") for bucket in buckets)
+    return total
 
 
 def bars(measure: QueryMeasure, buckets: Sequence[Bucket], asked: TimeRange) -> list[dict[str, Any]]:
