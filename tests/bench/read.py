@@ -86,6 +86,25 @@ def measured_questions(month: dict[str, str]) -> dict[str, tuple[str, dict[str, 
         "measure: users of what failed": ("count", {**failed, "measure": "users"}),
         "measure: traces of what failed": ("count", {**failed, "measure": "traces"}),
         "measure: failed spans by user": ("facets", {**failed, "field": "user_id"}),
+        "measure: tool calls that failed, by hour": (
+            "timeseries",
+            {**by_hour, "filters": {"status": "error", "kind": "tool"}},
+        ),
+        **compared_populations(month),
+    }
+
+
+def compared_populations(month: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Two populations of traces over thirty days."""
+    half = timestamp(datetime.fromisoformat(month["from"]) + timedelta(days=DAYS / 2))
+    before, since = {"from": month["from"], "to": half}, {"from": half, "to": month["to"]}
+    healthy, failing = ({"range": month, "failed_spans": failed} for failed in (False, True))
+    return {
+        "measure: before and since": (
+            "compare",
+            {"baseline": {"range": before}, "comparison": {"range": since}},
+        ),
+        "measure: healthy and failing": ("compare", {"baseline": healthy, "comparison": failing}),
     }
 
 

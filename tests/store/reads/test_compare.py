@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from protocol.refusals import Refused
 from svc.domain.queries.population_comparison import UNITS, Mean, TracePopulation, compared, moved_values
 from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.database import Database
+from svc.store.postgres.clauses import Where
+from svc.store.postgres.database import Connection, Database
 from svc.store.reads.usage import compare as compare_module
 from svc.store.reads.usage.compare import side_of
 from svc.store.spans.traces import PostgresTraceStore
@@ -133,6 +134,35 @@ async def test_no_more_traces_are_sampled_than_its_bound_and_the_same_ones_each_
     assert answer["baseline"] == {"traces": 120, "sampled": 50}
     assert answer["notes"][0] == ("baseline: a sample of 50 of its 120 traces")
     assert await switched.compare(PROJECT, *sides) == answer
+
+
+@pytest.mark.parametrize("spare", [0.1, 1.3, 4.0])
+@pytest.mark.parametrize("alike", [False, True], ids=["random ends", "one end"])
+async def test_sampled_are_the_traces_whose_ids_end_smallest_however_many_are_put_in_order(
+    switched: JsonComparing, spare: float, alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = switched.store.database
+    if alike:
+        end = "decode(repeat('ff', 8), 'hex')"
+        for table in ("span", "trace"):
+            await store.fetch(f"update {table} set trace_id = substring(trace_id for 8) || {end}")
+    monkeypatch.setattr(compare_module, "SAMPLED_TRACES", 50)
+    monkeypatch.setattr(compare_module, "_SPARE", spare)
+    smallest = await store.fetch(
+        "select trace_id from trace where started_at < $1"
+        " order by substring(trace_id from 9), trace_id limit 50",
+        SWITCH,
+    )
+    where = Where.of(PROJECT, "t.")
+    where.add(f"t.started_at < {where.value(SWITCH)}")
+    expected = 120, [row["trace_id"] for row in smallest]
+    for sample in (compare_module._sampled, compare_module._sampled_at_once):
+
+        async def work(connection: Connection, sample: Any = sample) -> tuple[int, list[bytes]]:
+            asked = Where(list(where.clauses), list(where.values))
+            return await sample(connection, asked)  # type: ignore[no-any-return]
+
+        assert await store.run(work) == expected
 
 
 async def test_other_projects_are_on_neither_side(switched: JsonComparing) -> None:

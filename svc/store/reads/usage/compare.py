@@ -29,6 +29,8 @@ COMPARE_TIMEOUT_S: Final = 30.0
 SAMPLED_TRACES: Final = 5_000
 #: Values of all fields read of a side, the most frequent.
 VALUES_READ: Final = 2_000
+#: So many times the traces of a sample are put in order: by chance some ends are larger.
+_SPARE: Final = 1.3
 #: What the sides are compared by: fields of spans with few enough values to be told apart.
 COMPARED_FIELDS: Final = (
     "kind",
@@ -120,20 +122,23 @@ async def _population(
     where.add(_clause(where, side))
     if without is not None:
         where.add(f"not ({_clause(where, without)})")
-    # The end of an id is random whoever makes it: some begin ids with the time.
+    if side.filters or (without is not None and without.filters):
+        matched, ids = await _sampled_at_once(connection, where)
+    else:
+        matched, ids = await _sampled(connection, where)
+    # Each by its key.
     traces = await connection.fetch(
-        "select t.trace_id, t.first_started_at, t.last_started_at, count(*) over () as matched from trace t"
-        f" where {where.sql()} order by substring(t.trace_id from 9), t.trace_id"
-        f" limit {where.value(SAMPLED_TRACES)}",
-        *where.values,
+        "select t.trace_id, t.first_started_at, t.last_started_at from trace t"
+        f" where t.project_id = $1 and t.trace_id = any($2::bytea[]) order by {_END}, t.trace_id",
+        project_id,
+        ids,
     )
-    ids = [row["trace_id"] for row in traces]
     figures = await connection.fetchrow(_FIGURES, project_id, ids)
     assert figures is not None
     newest = sorted(traces, key=lambda row: row["first_started_at"], reverse=True)
     return TracePopulation(
-        matched=traces[0]["matched"] if traces else 0,
-        sampled=len(traces),
+        matched=matched,
+        sampled=len(ids),
         shares={"error_rate": figures["failed"], "failed_spans_rate": figures["with_failed_spans"]},
         means={
             name: Mean(figures[f"{name}_traces"], figures[f"{name}_mean"], figures[f"{name}_deviation"])
@@ -143,6 +148,46 @@ async def _population(
         values=await _values(connection, project_id, traces),
         examples=[row["trace_id"].hex() for row in newest],
     )
+
+
+#: Traces are taken by the ends of their ids, which are random whoever makes them: some begin with the time.
+_END: Final = "substring(t.trace_id from 9)"
+
+
+async def _sampled_at_once(connection: Connection, where: Where) -> tuple[int, list[bytes]]:
+    """How many traces match, and the ids of the sample. For sides whose spans have to be looked at."""
+    rows = await connection.fetch(
+        f"select t.trace_id, count(*) over () as matched from trace t where {where.sql()}"
+        f" order by {_END}, t.trace_id limit {where.value(SAMPLED_TRACES)}",
+        *where.values,
+    )
+    return rows[0]["matched"] if rows else 0, [row["trace_id"] for row in rows]
+
+
+async def _sampled(connection: Connection, where: Where) -> tuple[int, list[bytes]]:
+    """The same, for sides that a trace tells by itself.
+
+    Only as many are put in order as are likely to be enough: half a million took 80 ms instead of 530
+    (measured November 2026).
+    """
+    # Down the index on started_at, alone where only a range is asked for.
+    matched: int = await connection.fetchval(
+        f"select count(*) from trace t where {where.sql()}", *where.values
+    )
+    size = SAMPLED_TRACES
+    part = _SPARE * size / max(matched, 1)
+    for most in (part, 1.0):
+        few = Where(list(where.clauses), list(where.values))
+        if most < 1:
+            few.add(f"{_END} < {few.value(int(most * 2**64).to_bytes(8, 'big'))}")
+        rows = await connection.fetch(
+            f"select t.trace_id from trace t where {few.sql()} order by {_END}, t.trace_id"
+            f" limit {few.value(size)}",
+            *few.values,
+        )
+        if most >= 1 or len(rows) == size:
+            break
+    return matched, [row["trace_id"] for row in rows]
 
 
 async def _values(
@@ -156,7 +201,7 @@ async def _values(
         [row["last_started_at"] for row in traces],
         VALUES_READ,
     )
-    rows = [*await connection.fetch(_VALUES, *asked), *await connection.fetch(_ATTRIBUTE_VALUES, *asked)]
+    rows = await connection.fetch(_VALUES, *asked)
     return {(row["field"], row["value"]): row["traces"] for row in rows}
 
 
@@ -177,33 +222,29 @@ _FIGURES: Final = (
     )
     + " from trace t where t.project_id = $1 and t.trace_id = any($2::bytea[])"
 )
-_FIELD_VALUES: Final = ", ".join(f"('{field}', s.{field})" for field in COMPARED_FIELDS)
-#: Values by the traces that have them; each trace is looked into once, within its own days.
+_EACH_FIELD: Final = " union all ".join(
+    f"select '{field}' as field, {field} as value, n from told where {field} is not null group by 2, 3"
+    for field in COMPARED_FIELDS
+)
+#: In how many traces each value stands, and each attribute, which is put into words once it is counted. A
+#: trace is looked into once, within its own days, and what its spans have in common is told once.
 _VALUES: Final = f"""
-select field, value, count(*) as traces from (
-    select distinct chosen.id, pair.field, pair.value
-    from unnest($2::bytea[], $3::timestamptz[], $4::timestamptz[]) as chosen (id, low, high)
+with told as materialized (
+    select chosen.n, s.* from unnest($2::bytea[], $3::timestamptz[], $4::timestamptz[]) with ordinality
+        as chosen (id, low, high, n)
     cross join lateral (
-        select * from span where project_id = $1 and trace_id = chosen.id
-            and started_at between chosen.low and chosen.high offset 0
+        select distinct {", ".join(COMPARED_FIELDS)}, facets from span where project_id = $1
+            and trace_id = chosen.id and started_at between chosen.low and chosen.high offset 0
     ) as s
-    cross join lateral (values {_FIELD_VALUES}) as pair (field, value)
-    where pair.value is not null
-) as each group by 1, 2 order by 3 desc, 1, 2 limit $5
-"""
-
-#: The same of attributes, which are put into words once they are counted.
-_ATTRIBUTE_VALUES: Final = """
-select v.field, v.value, each.traces from (
+), attributes as (
     select code, count(*) as traces from (
-        select distinct chosen.id, c.code
-        from unnest($2::bytea[], $3::timestamptz[], $4::timestamptz[]) as chosen (id, low, high)
-        cross join lateral (
-            select facets from span where project_id = $1 and trace_id = chosen.id
-                and started_at between chosen.low and chosen.high offset 0
-        ) as s
-        cross join lateral string_to_table(s.facets, null) as c (code)
+        select c.code, n from told cross join lateral string_to_table(facets, null) as c (code) group by 1, 2
     ) as held group by 1
-) as each join attribute_value v on v.project_id = $1 and v.code = each.code and v.value <> ''
-order by 3 desc, 1, 2 limit $5
+)
+(select field, value, count(*) as traces from ({_EACH_FIELD}) as each group by 1, 2 order by 3 desc, 1, 2
+    limit $5)
+union all
+(select v.field, v.value, each.traces from attributes as each
+    join attribute_value v on v.project_id = $1 and v.code = each.code and v.value <> ''
+    order by 3 desc, 1, 2 limit $5)
 """
