@@ -86,10 +86,6 @@ def measured_questions(month: dict[str, str]) -> dict[str, tuple[str, dict[str, 
         "measure: users of what failed": ("count", {**failed, "measure": "users"}),
         "measure: traces of what failed": ("count", {**failed, "measure": "traces"}),
         "measure: failed spans by user": ("facets", {**failed, "field": "user_id"}),
-        "measure: tool calls that failed, by hour": (
-            "timeseries",
-            {**by_hour, "filters": {"status": "error", "kind": "tool"}},
-        ),
         **compared_populations(month),
     }
 

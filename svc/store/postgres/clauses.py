@@ -36,6 +36,10 @@ class Where:
         """The clause that every read starts with."""
         return cls([f"{alias}project_id = $1"], [project_id])
 
+    def copy(self) -> Where:
+        """The same clauses and parameters, to which more can be added."""
+        return Where(list(self.clauses), list(self.values))
+
     def value(self, value: Any) -> str:
         """Add a parameter and return its placeholder."""
         self.values.append(value)

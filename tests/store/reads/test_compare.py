@@ -159,8 +159,7 @@ async def test_sampled_are_the_traces_whose_ids_end_smallest_however_many_are_pu
     for sample in (compare_module._sampled, compare_module._sampled_at_once):
 
         async def work(connection: Connection, sample: Any = sample) -> tuple[int, list[bytes]]:
-            asked = Where(list(where.clauses), list(where.values))
-            return await sample(connection, asked)  # type: ignore[no-any-return]
+            return await sample(connection, where.copy())  # type: ignore[no-any-return]
 
         assert await store.run(work) == expected
 

@@ -160,7 +160,7 @@ async def _step(
 
 async def edge_of(connection: Connection, near: Where, high: datetime | None, size: int) -> datetime | None:
     """When the newest trace began that so many of a range leave out; None when they are all of them."""
-    where = Where(list(near.clauses), list(near.values))
+    where = near.copy()
     if high is not None:
         where.add(f"started_at < {where.value(high)}")
     # Down the index on started_at, or that on sessions or what failed, alone.

@@ -177,7 +177,7 @@ async def _sampled(connection: Connection, where: Where) -> tuple[int, list[byte
     size = SAMPLED_TRACES
     part = _SPARE * size / max(matched, 1)
     for most in (part, 1.0):
-        few = Where(list(where.clauses), list(where.values))
+        few = where.copy()
         if most < 1:
             few.add(f"{_END} < {few.value(int(most * 2**64).to_bytes(8, 'big'))}")
         rows = await connection.fetch(
