@@ -41,7 +41,8 @@ from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces.traces import TraceRank, TraceReads
-from svc.store.reads.usage.compare import CompareStore, Side, side_of
+from svc.store.reads.usage.compare import CompareStore
+from svc.store.reads.usage.compared_sides import Side, side_of
 
 _SPAN_OF_TIME: Final = re.compile(r"(\d{1,5})(m|h|d|w)")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -73,7 +73,8 @@ from svc.front.otlp.signals import RefusedSignals
 from svc.front.ports import Pages
 from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question, ask
-from svc.store.reads.usage.compare import CompareStore, Side, side_of
+from svc.store.reads.usage.compare import CompareStore
+from svc.store.reads.usage.compared_sides import Side, side_of
 
 log = logging.getLogger(__name__)
 

@@ -95,12 +95,19 @@ def compared_populations(month: dict[str, str]) -> dict[str, tuple[str, dict[str
     half = timestamp(datetime.fromisoformat(month["from"]) + timedelta(days=DAYS / 2))
     before, since = {"from": month["from"], "to": half}, {"from": half, "to": month["to"]}
     healthy, failing = ({"range": month, "failed_spans": failed} for failed in (False, True))
+    tools = {"range": month, "filters": {"kind": "tool", "status": "error"}}
+    of_a_model = {"filters": {"model_id": "gpt-4o"}}
     return {
         "measure: before and since": (
             "compare",
             {"baseline": {"range": before}, "comparison": {"range": since}},
         ),
         "measure: healthy and failing": ("compare", {"baseline": healthy, "comparison": failing}),
+        "measure: all and failed tools": ("compare", {"baseline": {"range": month}, "comparison": tools}),
+        "measure: a model before and since": (
+            "compare",
+            {"baseline": {"range": before, **of_a_model}, "comparison": {"range": since, **of_a_model}},
+        ),
     }
 
 

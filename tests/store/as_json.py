@@ -12,7 +12,8 @@ import msgspec
 from svc.store.postgres.database import Database
 from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question
-from svc.store.reads.usage.compare import CompareStore, Side
+from svc.store.reads.usage.compare import CompareStore
+from svc.store.reads.usage.compared_sides import Side
 
 
 class JsonQueries:

@@ -33,9 +33,9 @@ from svc.domain.columns.encoding import (
 )
 from svc.domain.columns.scan import DISTINCT, DURATIONS, Scan, SegmentColumns
 from svc.domain.columns.segment_sums import ERRORS, ROWS, SPANS, UPPER, Bins, SegmentSums, sorted_once
+from svc.domain.columns.smallest_ends import DIGITS, SmallestEnds
 from svc.domain.columns.totals import MIX_1, MIX_2, text_hash
 
-_TRACE_DIGITS: Final = 16
 _LOW_BITS: Final = 0xFFFF_FFFF
 #: Floats add up whole numbers exactly as long as no sum is larger.
 _EXACT: Final = 2**53
@@ -53,6 +53,15 @@ def scan(segments: Sequence[SegmentColumns], segment_sums: SegmentSums) -> int:
     for segment in segments:
         _scan_one(segment, segment_sums.question, segment_sums)
     return segment_sums.count()
+
+
+def add_ends(segments: Sequence[SegmentColumns], question: Scan, ends: SmallestEnds) -> None:
+    """Add the ends of the ids of the traces that have a span of the question."""
+    for segment in segments:
+        columns = _Columns(segment)
+        if _chosen(columns, question):
+            digits = _trace_digits(segment.columns[TRACE])
+            ends.add(digits[_distinct_pairs(columns.at(TRACE), len(digits))])
 
 
 def _scan_one(segment: SegmentColumns, question: Scan, segment_sums: SegmentSums) -> None:
@@ -311,7 +320,7 @@ def _trace_digits(column: PackedColumn) -> _Digits:
     """The dictionary of halves of ids of traces, a row of digits each."""
     rows = np.frombuffer(unpack_plain(column), dtype=np.uint8)
     # Texts of sixteen digits, each behind one byte that says so; what is before them says how many there are.
-    return rows[len(rows) % (_TRACE_DIGITS + 1) :].reshape(-1, _TRACE_DIGITS + 1)[:, 1:]
+    return rows[len(rows) % (DIGITS + 1) :].reshape(-1, DIGITS + 1)[:, 1:]
 
 
 def _trace_hashes(digits: _Digits) -> np.ndarray[Any, np.dtype[np.uint64]]:

@@ -60,6 +60,8 @@ class TracePopulation:
 
     matched: int
     sampled: int
+    #: Whether `matched` is an estimate.
+    estimated: bool = attrs.field(default=False, kw_only=True)
     shares: Mapping[str, int]
     means: Mapping[str, Mean]
     quantiles: Mapping[str, float | None]
@@ -161,7 +163,8 @@ def _notes(baseline: TracePopulation, comparison: TracePopulation) -> list[str]:
     notes = []
     for name, side in (("baseline", baseline), ("comparison", comparison)):
         if side.sampled < side.matched:
-            notes.append(f"{name}: a sample of {count(side.sampled)} of its {count(side.matched)} traces")
+            about = "about " if side.estimated else "its "
+            notes.append(f"{name}: a sample of {count(side.sampled)} of {about}{count(side.matched)} traces")
         if not side.sampled:
             notes.append(f"{name}: no trace matches")
         elif side.sampled < FEW_TRACES:

@@ -19,7 +19,7 @@ from svc.front.mcp.given import ToolError, bounds, given, long_limit
 from svc.front.mcp.reads import Reads
 from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.questions.questions import Question, ask
-from svc.store.reads.usage.compare import Side, side_of
+from svc.store.reads.usage.compared_sides import Side, side_of
 
 Answer = dict[str, Any]
 _Noted = TypeVar("_Noted", Counted, Buckets, Ranked, FoundPage)

@@ -9,7 +9,7 @@ Cancellation: cancelling `run` cancels the query on the server; see `svc.store.p
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from math import inf
 from typing import Any, Final, Literal, TypeVar
@@ -153,6 +153,32 @@ class Database:
             raise self._away("the database is away", error) from error
         self.answered_s = trio.current_time()
         return result
+
+    async def run_all(
+        self, works: Sequence[Callable[[Connection], Awaitable[T]]], *, timeout_s: float
+    ) -> list[T]:
+        """Read with each on a connection of its own, at once: what they return, in their order.
+
+        They see states of the database a moment apart. Raises what the first that fails raises; the others
+        are given up.
+        """
+        results: dict[int, T] = {}
+        failures: list[Exception] = []
+
+        async def one(number: int, work: Callable[[Connection], Awaitable[T]]) -> None:
+            try:
+                results[number] = await self.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
+            except Exception as error:
+                # Not as a group of one, which callers would have to take apart.
+                failures.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for number, work in enumerate(works):
+                nursery.start_soon(one, number, work)
+        if failures:
+            raise failures[0]
+        return [results[number] for number in range(len(works))]
 
     async def fetch(self, sql: str, *values: Any, timeout_s: float = WORK_TIMEOUT_S) -> list[Any]:
         """The rows of one statement, which is a transaction of its own: one journey instead of three."""

@@ -15,7 +15,8 @@ import attrs
 from protocol.refusals import Refused
 from protocol.rest.query import instant
 from protocol.storage import Slow
-from svc.store.reads.usage.compare import CompareStore, Side, side_of
+from svc.store.reads.usage.compare import CompareStore
+from svc.store.reads.usage.compared_sides import Side, side_of
 from svc.web.overview.population_view import headline, measure_row
 from svc.web.shell.filters import Filters, read_filters
 from svc.web.shell.page import PROJECT, Html, PageRoute, Visit

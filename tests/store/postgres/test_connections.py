@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -60,6 +61,33 @@ async def test_work_side_by_side_never_opens_more_than_may_be(store: Database) -
         assert len(set(pids)) == 3
         assert narrow.pool_state() == {"size": 3, "idle": 3, "max": 3}
     assert narrow.pool_state()["size"] == 0
+
+
+async def test_works_at_once_have_a_connection_each_and_return_in_their_order(store: Database) -> None:
+    async def nth(connection: Connection, number: int) -> tuple[int, int]:
+        # The first is the last to end.
+        await connection.execute(f"select pg_sleep({0.1 - number / 100})")
+        return number, await backend(connection)
+
+    works = [partial(nth, number=number) for number in range(3)]
+    results = await store.run_all(works, timeout_s=60)
+    assert [number for number, _ in results] == [0, 1, 2]
+    assert len({pid for _, pid in results}) == 3
+    assert await store.run_all((), timeout_s=60) == []
+
+
+async def test_the_first_of_works_at_once_that_fails_ends_the_others_and_is_what_is_raised(
+    store: Database,
+) -> None:
+    async def fails(connection: Connection) -> None:
+        await connection.execute(RAISES.format("57P03"))
+
+    async def endless(connection: Connection) -> None:
+        await connection.execute("select pg_sleep(3600)")
+
+    with pytest.raises(Outage), trio.fail_after(60):
+        await store.run_all((endless, fails), timeout_s=3600)
+    assert await values(store, "select 1") == [1]
 
 
 async def test_a_connection_that_nobody_needs_any_more_is_ended(

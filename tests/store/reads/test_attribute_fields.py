@@ -23,7 +23,7 @@ from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_counts import TraceCounts
 from svc.store.reads.traces.trace_filter import of_one_span
 from svc.store.reads.traces.traces import TraceFilter, TraceReads
-from svc.store.reads.usage.compare import side_of
+from svc.store.reads.usage.compared_sides import side_of
 from svc.store.spans import attribute_codes
 from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.traces import PostgresTraceStore

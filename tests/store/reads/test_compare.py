@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from protocol.refusals import Refused
 from svc.domain.queries.population_comparison import UNITS, Mean, TracePopulation, compared, moved_values
 from svc.store.accounts.projects import ProjectStore
-from svc.store.postgres.clauses import Where
-from svc.store.postgres.database import Connection, Database
-from svc.store.reads.usage import compare as compare_module
-from svc.store.reads.usage.compare import side_of
+from svc.store.postgres.database import Database
+from svc.store.reads.usage import compared_traces
+from svc.store.reads.usage.compared_sides import side_of
+from svc.store.reads.usage.compared_traces import ComparedTraces
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.as_json import JsonComparing, as_json
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
@@ -25,6 +25,7 @@ from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store
 DAY = timedelta(days=1)
 #: Since then another model answers, and it is dearer.
 SWITCH = NOW - DAY
+BEFORE_AND_SINCE = side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
 
 
 @pytest.fixture
@@ -72,9 +73,7 @@ def measures(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 async def test_before_and_since_differ_in_what_changed_and_in_nothing_else(switched: JsonComparing) -> None:
-    answer = await switched.compare(
-        PROJECT, side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
-    )
+    answer = await switched.compare(PROJECT, *BEFORE_AND_SINCE)
     assert answer["baseline"] == answer["comparison"] == {"traces": 120, "sampled": 120}
     moved = {(value["field"], value["value"]): value for value in answer["moved"]}
     assert moved.keys() == {
@@ -128,12 +127,11 @@ async def test_a_filter_asks_for_one_span_that_has_it_all(switched: JsonComparin
 async def test_no_more_traces_are_sampled_than_its_bound_and_the_same_ones_each_time(
     switched: JsonComparing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare_module, "SAMPLED_TRACES", 50)
-    sides = side_of(None, SWITCH, None, None, None), side_of(SWITCH, None, None, None, None)
-    answer = await switched.compare(PROJECT, *sides)
+    monkeypatch.setattr(compared_traces, "SAMPLED_TRACES", 50)
+    answer = await switched.compare(PROJECT, *BEFORE_AND_SINCE)
     assert answer["baseline"] == {"traces": 120, "sampled": 50}
     assert answer["notes"][0] == ("baseline: a sample of 50 of its 120 traces")
-    assert await switched.compare(PROJECT, *sides) == answer
+    assert await switched.compare(PROJECT, *BEFORE_AND_SINCE) == answer
 
 
 @pytest.mark.parametrize("spare", [0.1, 1.3, 4.0])
@@ -146,22 +144,17 @@ async def test_sampled_are_the_traces_whose_ids_end_smallest_however_many_are_pu
         end = "decode(repeat('ff', 8), 'hex')"
         for table in ("span", "trace"):
             await store.fetch(f"update {table} set trace_id = substring(trace_id for 8) || {end}")
-    monkeypatch.setattr(compare_module, "SAMPLED_TRACES", 50)
-    monkeypatch.setattr(compare_module, "_SPARE", spare)
+    monkeypatch.setattr(compared_traces, "SAMPLED_TRACES", 50)
+    monkeypatch.setattr(compared_traces, "_SPARE", spare)
     smallest = await store.fetch(
         "select trace_id from trace where started_at < $1"
         " order by substring(trace_id from 9), trace_id limit 50",
         SWITCH,
     )
-    where = Where.of(PROJECT, "t.")
-    where.add(f"t.started_at < {where.value(SWITCH)}")
-    expected = 120, [row["trace_id"] for row in smallest]
-    for sample in (compare_module._sampled, compare_module._sampled_at_once):
-
-        async def work(connection: Connection, sample: Any = sample) -> tuple[int, list[bytes]]:
-            return await sample(connection, where.copy())  # type: ignore[no-any-return]
-
-        assert await store.run(work) == expected
+    ids = "array_agg(t.trace_id order by substring(t.trace_id from 9), t.trace_id) as ids"
+    before = await store.run(ComparedTraces(PROJECT, *BEFORE_AND_SINCE, ids).of_baseline)
+    assert (before.matched, before.estimated) == (120, False)
+    assert before.row["ids"] == [row["trace_id"] for row in smallest]
 
 
 async def test_other_projects_are_on_neither_side(switched: JsonComparing) -> None:

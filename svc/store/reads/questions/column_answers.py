@@ -100,29 +100,12 @@ async def column_cells(
 
     The question is one that `columns_know`. Raises `Outage`.
     """
-    fields = (*question.fields, *(() if grouping.field is None else (grouping.field,)))
-    dictionaries = {
-        field.name: await dictionary_of(database, question.project_id, field.name)
-        for field in fields
-        if field.type == "attribute"
-    }
-    asked = _Asked(question, grouping, dictionaries)
+    asked = await asked_of_columns(database, question, grouping)
 
     async def work(connection: Connection) -> dict[Key, Cell] | None:
-        stretch = (None, None) if question.by_event_time else (question.low, question.high)
-        cover = await hours_by_column(connection, question.project_id, stretch, asked.scan)
-        if cover is None or not await are_few_bytes(connection, cover):
-            return None
-        rows: list[Any] = []
-
-        async def batches() -> AsyncIterator[list[SegmentColumns]]:
-            async for segments in segments_of(connection, cover):
-                yield segments
-            # While the last of them are added up: each takes a few hundredths of a second at ten million.
-            rows.extend(await _rows(connection, asked, cover))
-
         added = _Added(asked.scan)
-        if not await work_through(batches(), added.add) or len(rows) > MOST_PARTS:
+        rows = await worked_through(connection, asked, added.add)
+        if rows is None:
             return None
         cells = _row_cells(asked, rows)
         await in_thread(added.give_to, cells)
@@ -133,6 +116,41 @@ async def column_cells(
         return None
     moments = {bucket: None if bucket is None else _EPOCH + bucket * _HOUR for bucket, _value in cells}
     return {(moments[bucket], value): cell for (bucket, value), cell in cells.items()}
+
+
+async def asked_of_columns(database: Database, question: Question, grouping: Grouping) -> AskedColumns:
+    """The question with the dictionaries of its attributes. Raises `Outage`."""
+    fields = (*question.fields, *(() if grouping.field is None else (grouping.field,)))
+    dictionaries = {
+        field.name: await dictionary_of(database, question.project_id, field.name)
+        for field in fields
+        if field.type == "attribute"
+    }
+    return AskedColumns(question, grouping, dictionaries)
+
+
+async def worked_through(
+    connection: Connection, asked: AskedColumns, add: Callable[[list[SegmentColumns]], bool]
+) -> list[Any] | None:
+    """Give all segments of a question to `add`, in a thread; return the parts that rows beside them tell.
+
+    None where the rows are to be asked instead: columns know too little, `add` says that it is enough, or
+    there are too many parts.
+    """
+    question = asked.question
+    stretch = (None, None) if question.by_event_time else (question.low, question.high)
+    cover = await hours_by_column(connection, question.project_id, stretch, asked.scan)
+    if cover is None or not await are_few_bytes(connection, cover):
+        return None
+    rows: list[Any] = []
+
+    async def batches() -> AsyncIterator[list[SegmentColumns]]:
+        async for segments in segments_of(connection, cover):
+            yield segments
+        # While the last of them are added up: each takes a few hundredths of a second at ten million.
+        rows.extend(await _rows(connection, asked, cover))
+
+    return rows if await work_through(batches(), add) and len(rows) <= MOST_PARTS else None
 
 
 @attrs.define(eq=False)
@@ -158,7 +176,7 @@ class _Added:
 
 
 @attrs.frozen
-class _Asked:
+class AskedColumns:
     """A question with the dictionaries of its attributes: what columns and rows are both asked by."""
 
     question: Question
@@ -221,7 +239,7 @@ def _all_of(tests: Sequence[Callable[[str | None], bool]]) -> Callable[[str | No
     return lambda value: all(test(value) for test in tests)
 
 
-async def _rows(connection: Connection, asked: _Asked, cover: Cover) -> Sequence[Any]:
+async def _rows(connection: Connection, asked: AskedColumns, cover: Cover) -> Sequence[Any]:
     """What the rows that columns do not cover come to, in parts; more than `MOST_PARTS` are too many."""
     question, measure = asked.question, asked.question.measure.name
     where = question.where()
@@ -256,7 +274,7 @@ async def _rows(connection: Connection, asked: _Asked, cover: Cover) -> Sequence
     )
 
 
-def _row_cells(asked: _Asked, rows: Sequence[Any]) -> dict[Key, Cell]:
+def _row_cells(asked: AskedColumns, rows: Sequence[Any]) -> dict[Key, Cell]:
     measure = asked.question.measure.name
     cells: dict[Key, Cell] = {}
     for row in rows:
