@@ -127,4 +127,5 @@ async def test_both_sides_are_those_of_a_look_at_every_span(
         for (matched, estimated, sample), ids in zip(told, truth, strict=True):
             assert sample == ids[: len(sample)], comparison
             assert len(sample) == min(5, len(ids)) or estimated
-            assert estimated or matched == len(ids)
+            # Of a dozen ends, an estimate is no better than that.
+            assert len(ids) / 3 <= matched <= 3 * len(ids) if estimated else matched == len(ids), comparison

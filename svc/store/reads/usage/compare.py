@@ -82,7 +82,8 @@ def _population(read: _Read, sample: SampledTraces) -> TracePopulation:
     figures = sample.row
     newest = sorted(zip(figures["firsts"] or [], figures["ids"] or [], strict=True), reverse=True)
     return TracePopulation(
-        matched=sample.matched,
+        # Of an estimate less another, which may come to less than was seen.
+        matched=max(sample.matched, figures["sampled"]),
         estimated=sample.estimated,
         sampled=figures["sampled"],
         shares={"error_rate": figures["failed"], "failed_spans_rate": figures["with_failed_spans"]},

@@ -61,13 +61,16 @@ class SampledTraces:
     row: Any = attrs.field(eq=False)
     but_comparison: bool = False
 
+    def less(self, others: SampledTraces) -> SampledTraces:
+        """Without these, which are among them."""
+        matched = max(0, self.matched - others.matched)
+        if others.estimated:
+            matched = _three_digits(matched)
+        return SampledTraces(matched, self.estimated or others.estimated, self.row)
+
     def without(self, comparison: SampledTraces) -> SampledTraces:
         """Without those of comparison that are counted as well."""
-        if not self.but_comparison:
-            return self
-        return SampledTraces(
-            max(0, self.matched - comparison.matched), self.estimated or comparison.estimated, self.row
-        )
+        return self.less(comparison) if self.but_comparison else self
 
 
 @attrs.frozen
@@ -174,25 +177,24 @@ class ComparedTraces:
         matched = in_range = await self._counted(connection, side)
         if side != side.in_an_index:
             in_range = await self._counted(connection, side.in_an_index)
-        estimated, but_comparison, ends = False, False, None
+        sizes, but_comparison, ends = SampledTraces(matched, False, None), False, None
         if side.failed_spans and matched < _FEW_FAIL * in_range:
             ends = await self._ends_of(connection, side.key)
         shared = None if theirs is None else side.both(theirs.side)
         if shared is not None and theirs is not None:
             but_comparison = attrs.evolve(theirs.side, filters=()) == shared
             if not but_comparison:
-                number = await self._of_both(connection, shared, theirs)
-                matched, estimated = max(0, matched - number.matched), number.estimated
-        ids_a_trace = 1 if ends is not None else in_range / max(matched, 1)
+                sizes = sizes.less(await self._of_both(connection, shared, theirs))
+        ids_a_trace = 1 if ends is not None else in_range / max(sizes.matched, 1)
         mine, size = _SideByEnds(side, ends), ceil(_SPARE * SAMPLED_TRACES * ids_a_trace)
         ids = await self._ids(connection, mine, theirs, most=min(_KEPT * size, MOST_IDS))
         for most in (size, ids.most):
             row = await self._read(connection, self._among(ids.smallest(most), mine, theirs))
             if row["sampled"] == SAMPLED_TRACES or most >= ids.fitting:
-                return SampledTraces(matched, estimated, row, but_comparison)
+                return attrs.evolve(sizes, row=row, but_comparison=but_comparison)
         # So few of so many that each is looked at.
         row = await self._read(connection, self._among(None, mine, theirs))
-        return SampledTraces(matched, estimated, row, but_comparison)
+        return attrs.evolve(sizes, row=row, but_comparison=but_comparison)
 
     async def _of_both(self, connection: Connection, shared: Side, theirs: _SideByEnds) -> SampledTraces:
         """How many traces are as both sides ask."""
