@@ -1,13 +1,18 @@
 """Hours and days as everything here is counted: those of UTC.
 
-Owns `hour_of`, `day_of` and `after`. The stores, the queries and the retention terms call them. Never reads
-the clock.
+Owns `hour_of`, `day_of`, `after`, and the moments before everything. The stores, the queries and the
+retention terms call them. Never reads the clock.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+#: Where Unix time begins; no span is older.
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The first moment there is: where a range without a beginning begins.
+BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def hour_of(moment: datetime) -> datetime:

@@ -15,11 +15,11 @@ import msgspec
 
 from protocol.operator import OperatorError
 from protocol.otlp.admission import Form
+from svc.domain.calendar import EPOCH
 
 #: A trace id and a span id, one behind the other.
 Identity = bytes
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64: Final = 1 << 63
 
 
@@ -130,7 +130,7 @@ def service_resource(name: str, **attributes: Any) -> dict[str, Any]:
 
 def nanoseconds(moment: datetime) -> str:
     """A moment as OTLP JSON has it; microseconds are kept to the last one."""
-    since = moment - _EPOCH
+    since = moment - EPOCH
     return str((since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000)
 
 

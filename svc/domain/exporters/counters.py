@@ -19,6 +19,7 @@ import attrs
 
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
+from svc.domain.calendar import EPOCH
 from svc.domain.dialects import is_read, read
 from svc.domain.exporters.renamed_keys import (
     Sightings,
@@ -27,7 +28,7 @@ from svc.domain.exporters.renamed_keys import (
     sightings_json,
     sightings_of,
 )
-from svc.domain.spans.span import EPOCH, SpanRow
+from svc.domain.spans.span import SpanRow
 from svc.domain.spans.values import NAME_CHARS, text
 from svc.domain.traces.rollup import MODEL_CALLS
 

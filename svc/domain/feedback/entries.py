@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final, Literal, cast, get_args
 from uuid import UUID
@@ -20,6 +20,7 @@ import attrs
 
 from protocol.otlp.shapes import WireSpan
 from protocol.text import clean
+from svc.domain.calendar import EPOCH
 from svc.domain.quantities import count, score
 from svc.domain.spans.values import identifier
 
@@ -245,7 +246,6 @@ NAME_ATTRIBUTE: Final = "gen_ai.evaluation.name"
 NUMBER_ATTRIBUTE: Final = "gen_ai.evaluation.score.value"
 CATEGORY_ATTRIBUTE: Final = "gen_ai.evaluation.score.label"
 TEXT_ATTRIBUTE: Final = "gen_ai.evaluation.explanation"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: From the year 2100 on an instant is a mistake.
 _TOO_LATE_NS: Final = 4_102_444_800_000_000_000
 #: Who judges, which the conventions have no name for; moving in says it.
@@ -302,7 +302,7 @@ def _from_attributes(
         category=(_said(attributes.get(CATEGORY_ATTRIBUTE)) or "")[:CATEGORY_CHARS],
         text=(_said(attributes.get(TEXT_ATTRIBUTE)) or "")[:TEXT_CHARS],
         author=author,
-        judged_at=_EPOCH + timedelta(microseconds=time_ns // 1000) if 0 < time_ns < _TOO_LATE_NS else None,
+        judged_at=EPOCH + timedelta(microseconds=time_ns // 1000) if 0 < time_ns < _TOO_LATE_NS else None,
     )
 
 

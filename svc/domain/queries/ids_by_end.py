@@ -13,10 +13,11 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from svc.domain.queries.id_pieces import ID_BYTES
+
 #: Of each id its two halves, as numbers in the order of their bytes.
 _Halves = np.ndarray[Any, np.dtype[np.uint64]]
 
-ID_BYTES: Final = 16
 #: So many times what is kept comes in before the larger ends are left out.
 SPARE: Final = 4
 

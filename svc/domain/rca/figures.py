@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from svc.domain.calendar import EPOCH
 from svc.domain.detect.engine.slots import slot_start_s
 from svc.domain.quantities import percent
-from svc.domain.spans.span import EPOCH
 
 VALUE_CHARS: Final = 80
 

@@ -13,6 +13,8 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from svc.domain.calendar import EPOCH
+
 Kind = Literal[
     "llm",
     "reasoning",
@@ -61,7 +63,6 @@ TOKEN_BUCKETS: Final = (
     "reasoning_tokens",
 )
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: Below this (the year 2242) a double tells one microsecond from the next, and a time made of one takes half
 #: as long as one added to the epoch (0.23 and 0.51 µs, November 2026).
 _EXACT_NS: Final = 2**33 * 10**9

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
 from protocol.storage import Built
-from svc.domain.calendar import day_of, hour_of
+from svc.domain.calendar import EPOCH, day_of, hour_of
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, GRACE, HOUR
 from svc.store.aggregates.projects import every_project
 from svc.store.postgres.database import Connection, Database
@@ -47,8 +47,6 @@ select least(
     (select min(created_at) from trace where project_id = $1 and created_at >= $2),
     (select min(hour) from l1_eval where project_id = $1 and hour >= $2))
 """
-
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @attrs.define(eq=False)
@@ -100,7 +98,7 @@ async def _lock_progress(connection: Connection, project_id: int) -> datetime:
         " on conflict (project_id) do update set built_until = metric_rollup_progress.built_until"
         " returning built_until",
         project_id,
-        _BEGINNING,
+        EPOCH,
     )
     return until
 

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
+from svc.domain.calendar import BEGINNING
 from svc.domain.queries.datasets import Dataset
 from svc.store.aggregates.blocks import grams_of, hashed
 from svc.store.aggregates.closed_hours import HOUR
@@ -39,7 +40,6 @@ _FEW_FOR_ONE: Final = 16
 #: (measured November 2026).
 FEW_BLOCKS: Final = 32
 
-_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 1, 1, tzinfo=UTC)
 _STEP: Final = timedelta(microseconds=1)
 
@@ -81,7 +81,7 @@ class Stretch(NamedTuple):
 
     low: datetime
     high: datetime
-    first: datetime = _BEGINNING
+    first: datetime = BEGINNING
     last: datetime = _END
     #: Whether it is known to hold no more than a few rows.
     few: bool = False
@@ -89,7 +89,7 @@ class Stretch(NamedTuple):
     @classmethod
     def began(cls, low: datetime | None, high: datetime | None) -> Stretch:
         """What began in `[low, high)`, whenever it arrived; None is no bound."""
-        return cls(_BEGINNING, _END, low or _BEGINNING, high - timedelta(microseconds=1) if high else _END)
+        return cls(BEGINNING, _END, low or BEGINNING, high - timedelta(microseconds=1) if high else _END)
 
 
 #: Reads the rows that lie in stretches.
@@ -129,7 +129,7 @@ async def stretches(
     if _COMMON * len(near) < len(newest):
         return await _blocks(connection, split, values, _END)
     # Down to the oldest of these; what lies below it is another look.
-    cut = min((row["low"] for row in newest), default=_BEGINNING)
+    cut = min((row["low"] for row in newest), default=BEGINNING)
     return Stretches(
         [stretch for stretch in beside(split, near) if stretch.low >= cut],
         rest=lambda: _blocks(connection, split, values, cut),
@@ -174,7 +174,7 @@ async def _blocks(connection: Connection, split: Split, values: Sequence[Any], b
 
 def _block(row: Any) -> Stretch:
     first, last_at = row["first_started_at"], row["last_started_at"]
-    return Stretch(row["low"], row["high"], first or _BEGINNING, last_at or _END)
+    return Stretch(row["low"], row["high"], first or BEGINNING, last_at or _END)
 
 
 async def stretches_with(
@@ -232,7 +232,7 @@ def places(row: Any) -> list[Stretch]:
     """Where the rows of a value lie in an hour: the moments of a few, newest first, or the hour."""
     hour: datetime = row["hour"]
     if row["created_at"] is None:
-        return [Stretch(hour, hour + HOUR, _BEGINNING, row["last_started_at"])]
+        return [Stretch(hour, hour + HOUR, BEGINNING, row["last_started_at"])]
     pairs = sorted(zip(row["created_at"], row["started_at"], strict=True), reverse=True)
     moments = ((moment, [started for _, started in group]) for moment, group in groupby(pairs, _moment))
     return [Stretch(moment, moment + _STEP, min(starts), max(starts), few=True) for moment, starts in moments]
@@ -244,7 +244,7 @@ def _moment(pair: tuple[datetime, datetime]) -> datetime:
 
 def beside(split: Split, stretches_: list[Stretch]) -> list[Stretch]:
     """What was found in the cubes and what they do not cover, newest first."""
-    raw = [Stretch(low or _BEGINNING, high or _END) for low, high in split.raw]
+    raw = [Stretch(low or BEGINNING, high or _END) for low, high in split.raw]
     return sorted(stretches_ + raw, reverse=True)
 
 

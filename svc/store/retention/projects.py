@@ -9,13 +9,14 @@ its spans is left, so one that a late span has just touched, or that a finding c
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import trio
 
 from protocol.detection import CLOSED_STATUSES
 from protocol.storage import Freed
+from svc.domain.calendar import EPOCH
 from svc.domain.marks.table import MARK_NAMES
 from svc.domain.retention.terms import Cutoffs
 from svc.store.aggregates.closed_hours import mark_dirty
@@ -260,7 +261,7 @@ async def _traces(
     now: datetime,
     freed: Callable[[Freed], None],
 ) -> None:
-    cursor: tuple[datetime, bytes] = (datetime(1970, 1, 1, tzinfo=UTC), b"")
+    cursor: tuple[datetime, bytes] = (EPOCH, b"")
     while True:
 
         async def work(

@@ -12,14 +12,14 @@ settled, is left for the sweeps of the days after, which look at the last `LOOKE
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 import attrs
 import trio
 
 from protocol.storage import Freed
-from svc.domain.calendar import day_of
+from svc.domain.calendar import EPOCH, day_of
 from svc.domain.retention.terms import RetentionRule
 from svc.store.postgres.database import Connection, Database
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
@@ -31,7 +31,6 @@ DELETED_TRACES: Final = 500
 #: How far behind the last sweep's end the next one begins.
 LOOKED_AT_AGAIN: Final = timedelta(days=2)
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # A stretch of traces, and those of it that are over, cited by nothing and have a span with the value.
 _BATCH: Final = """
@@ -114,7 +113,7 @@ def _cutoff(days: int, now: datetime) -> datetime:
 
 async def _sweep(database: Database, due: _Due, now: datetime, freed: Callable[[Freed], None]) -> None:
     cutoff = _cutoff(due.rule.days, now)
-    since = _BEGINNING if due.swept_until is None else due.swept_until - LOOKED_AT_AGAIN
+    since = EPOCH if due.swept_until is None else due.swept_until - LOOKED_AT_AGAIN
     await _walk(database, due, "started_at", (since, cutoff), now, freed)
     if due.swept_at is not None:
         await _walk(database, due, "created_at", (due.swept_at, cutoff), now, freed)
@@ -136,7 +135,7 @@ async def _walk(
     """Look at the traces of a stretch in an order, and delete what has expired."""
     statement = _BATCH.format(order=order)
     since, cutoff = stretch
-    place: tuple[datetime, bytes] = (_BEGINNING, b"")
+    place: tuple[datetime, bytes] = (EPOCH, b"")
     while True:
         # The next traces in this order.
         rows = await database.fetch(

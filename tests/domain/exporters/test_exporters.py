@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from protocol.otlp.reading import WireResource, WireScope, read_protobuf, walk
 from protocol.rest.ingest_report import Share
+from svc.domain.calendar import EPOCH
 from svc.domain.dialects import is_read
 from svc.domain.exporters.counters import FIRST, ONE_IN, Exporter, Observations, SeenSpans, exporter_of
 from svc.domain.exporters.report import advice, exporter_report, schema_name
 from svc.domain.intake.mapping import map_span
-from svc.domain.spans.span import EPOCH, instant
+from svc.domain.spans.span import instant
 from tests.domain import BOOK, START_NS, wire
 from tests.wire import capture
 

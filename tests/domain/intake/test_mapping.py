@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from protocol.otlp.json import read_json
 from protocol.otlp.reading import WireSpan, read_protobuf, walk
+from svc.domain.calendar import EPOCH
 from svc.domain.dialects import _CLAIMS, DIALECTS, PRECEDENCE
 from svc.domain.dialects.dialect import Field
 from svc.domain.intake.mapping import map_span
 from svc.domain.intake.payload import payload_of
-from svc.domain.spans.span import EPOCH, Kind, SpanRow, instant
+from svc.domain.spans.span import Kind, SpanRow, instant
 from svc.domain.spans.values import count, money
 from svc.domain.traces.rollup import roll_up
 from tests.domain import BOOK, START_NS, buckets, event, mapped, wire

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from svc.domain.calendar import hour_of
+from svc.domain.calendar import EPOCH, hour_of
 from svc.domain.columns.encoding import TEXTS, TOKENS
 from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
 from svc.domain.columns.totals import Cell, DistinctIds, Key, cost_units, text_hash, trace_hash
@@ -44,7 +44,6 @@ MOST_PARTS: Final = 200_000
 MOST_CELLS: Final = 100_000
 
 _HOUR: Final = timedelta(hours=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 #: A filter on this leaves so few rows that its index is quicker.
 _NARROW: Final = frozenset({"session_id"})
@@ -114,7 +113,7 @@ async def column_cells(
     cells = await database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
     if cells is None:
         return None
-    moments = {bucket: None if bucket is None else _EPOCH + bucket * _HOUR for bucket, _value in cells}
+    moments = {bucket: None if bucket is None else EPOCH + bucket * _HOUR for bucket, _value in cells}
     return {(moments[bucket], value): cell for (bucket, value), cell in cells.items()}
 
 
@@ -192,7 +191,7 @@ class AskedColumns:
     def scan(self) -> Scan:
         """The same as it is asked of columns: whole hours only."""
         question = self.question
-        low = _EPOCH if question.low is None else max(_EPOCH, ceil_hour(question.low))
+        low = EPOCH if question.low is None else max(EPOCH, ceil_hour(question.low))
         high = _END if question.high is None else max(low, hour_of(question.high))
         return Scan(
             measure=question.measure.name,

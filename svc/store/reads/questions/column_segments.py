@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.calendar import day_of
+from svc.domain.calendar import EPOCH, day_of
 from svc.domain.columns.encoding import PackedColumn
 from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.domain.queries.datasets import SPANS
@@ -33,7 +33,6 @@ PREFETCH_COLUMNS: Final = 64
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
 _DAY_HOURS: Final = 24
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
@@ -55,7 +54,7 @@ class Cover:
 
 def hours_since_epoch(moment: datetime) -> int:
     """The number of an hour, as columns count them."""
-    return (moment - _EPOCH) // _HOUR
+    return (moment - EPOCH) // _HOUR
 
 
 async def hours_by_column(
@@ -97,7 +96,7 @@ async def hours_by_column(
         for level in scan.levels
         if row["summed"] >> level & 1
     }
-    raw = _uncovered(hours, low or _EPOCH, high or _END)
+    raw = _uncovered(hours, low or EPOCH, high or _END)
     return Cover(project_id, scan, hours, summed, _whole_days(scan), raw)
 
 
@@ -113,9 +112,9 @@ def _serves(scan: Scan, day: datetime, hours: Sequence[int]) -> bool:
 def _whole_days(scan: Scan) -> tuple[datetime, datetime]:
     """The days of event time that sums answer for: those without hours only where all of a day is asked."""
     if not (scan.of_whole_days and scan.by_event_time):
-        return _EPOCH, _END
+        return EPOCH, _END
     first, last = -(-scan.hours[0] // _DAY_HOURS), scan.hours[1] // _DAY_HOURS
-    return min(_END, _EPOCH + first * _DAY), _EPOCH + last * _DAY
+    return min(_END, EPOCH + first * _DAY), EPOCH + last * _DAY
 
 
 def _uncovered(
@@ -145,10 +144,10 @@ _COLUMNS: Final = (
 
 
 def _values(cover: Cover) -> Sequence[Any]:
-    scan, low, high = cover.scan, _EPOCH, _END
+    scan, low, high = cover.scan, EPOCH, _END
     if scan.by_event_time:
         first, end = scan.hours
-        low, high = day_of(_EPOCH + first * _HOUR), _EPOCH + end * _HOUR
+        low, high = day_of(EPOCH + first * _HOUR), EPOCH + end * _HOUR
     return (
         *(cover.project_id, scan.columns, list(cover.hours), low, high),
         *(list(cover.summed), list(cover.summed.values()), scan.summed_columns, *cover.whole),

@@ -1,7 +1,7 @@
 """The traces that have a span of a question, by the ends of their ids, as spans by column know them.
 
-Called by `svc.store.reads.usage.compared_traces`, which looks for such traces in an index: an end is half an
-id, so a trace or two more may have it. Never needs a span's row but of hours that columns do not cover.
+Called by `svc.store.reads.usage.compared_traces`, which looks for such ids in packed blocks: an end is half
+an id, so a trace or two more may have it. Never needs a span's row but of hours that columns do not cover.
 """
 
 from __future__ import annotations

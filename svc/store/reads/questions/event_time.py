@@ -13,13 +13,12 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.calendar import after, day_of
+from svc.domain.calendar import BEGINNING, after, day_of
 from svc.store.postgres.database import Connection
 from svc.store.reads.search import Page
 
 _DAY: Final = timedelta(days=1)
 _STEP: Final = timedelta(microseconds=1)
-_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 #: When the first trace of a project began, by its index, and what time it is.
@@ -50,7 +49,7 @@ async def newest_started(
     if behind is not None:
         top = min(top, after(behind, _STEP))
     rows: list[Any] = []
-    for since, until in day_stretches(low or _BEGINNING, top, row["oldest"] or top, row["now"]):
+    for since, until in day_stretches(low or BEGINNING, top, row["oldest"] or top, row["now"]):
         start, end = f"${len(page.values) + 1}", f"${len(page.values) + 2}"
         stretch = attrs.evolve(
             page,
@@ -83,4 +82,4 @@ def day_stretches(
 
 
 def _before(moment: datetime, step: timedelta) -> datetime:
-    return moment - step if moment > _BEGINNING + step else _BEGINNING
+    return moment - step if moment > BEGINNING + step else BEGINNING

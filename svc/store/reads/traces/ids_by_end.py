@@ -9,11 +9,12 @@ read from the rows, under the same snapshot.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from svc.domain.calendar import BEGINNING
 from svc.store.aggregates.cubes import FAR
 from svc.store.postgres.database import Connection
 from svc.store.postgres.threads import in_thread, work_through
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 #: Blocks of 32 KB that are fetched at once.
 _BLOCKS: Final = 64
-_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class AskedIds:
 async def ids_by_end(connection: Connection, project_id: int, asked: AskedIds) -> IdsByEnd:
     """The ids, and how many there are; of traces that began near the range some more."""
     added = _Added(asked)
-    low, high = asked.low or _BEGINNING, asked.high or FAR
+    low, high = asked.low or BEGINNING, asked.high or FAR
     built = None if asked.failed else await grouped(connection, project_id)
 
     async def batches() -> AsyncIterator[list[bytes]]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import chain, repeat
 from typing import Any, Final
 
 import attrs
 
-from svc.domain.calendar import after
+from svc.domain.calendar import BEGINNING, after
 from svc.domain.queries.id_pieces import ID_BYTES, MARKS, PIECE, having, marks
 from svc.store.aggregates.cubes import FAR, Covered
 from svc.store.postgres.database import Connection
@@ -30,7 +30,6 @@ PART_OF_AN_ID: Final = re.compile(r"[0-9a-fA-F]{1,32}", re.ASCII)
 #: With more hours to be looked through, or with the builder so far behind, it is quicker to walk.
 _MOST_HOURS: Final = 24
 _MOST_BEHIND: Final = timedelta(hours=4)
-_BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 #: Blocks that are read at once: a few, then more, of 32 KB each.
 _BLOCKS: Final = (4, 16, 64)
 
@@ -95,7 +94,7 @@ async def ids_in_blocks(
             f" and (last_started_at, hour, place) < ($10, $11, $12) and hour <> all($5::timestamptz[])"
             f" and {_MARKED} order by last_started_at desc, hour desc, place desc limit $13",
             project_id,
-            part.low or _BEGINNING,
+            part.low or BEGINNING,
             part.high or FAR,
             built.until,
             list(built.dirty),
