@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,7 +45,10 @@ RARE = 20
 RARE_MODEL = 1390
 #: Traces with payloads that can be read, and spans of each.
 READABLE, STEPS = 10, 10
-#: A statement over ten million spans may take so long on a busy machine.
+#: Spans of one transaction: whole traces and sessions.
+_CHUNK = 50_000
+_WRITERS = 2
+#: A statement may take so long on a busy machine.
 _FILL_TIMEOUT_S = 7200.0
 
 #: Ten spans a trace, a hundred traces a session; a name that twenty spans have, however many there are; a
@@ -79,13 +82,13 @@ select project_id, trace_id, min(name) filter (where parent_span_id is null), mi
     count(*) filter (where status = 'error'), 'ok', 9600, sum(total_cost), 0,
     min(input_preview) filter (where parent_span_id is null),
     min(output_preview) filter (where parent_span_id is null), min(created_at), false, min(created_at)
-from span group by project_id, trace_id on conflict do nothing
+from span where project_id = $1 and created_at between $2 and $3 group by project_id, trace_id
 """
 
 _SESSIONS = """
 insert into session
 select project_id, session_id, min(user_id), min(started_at), max(ended_at) from span
-where session_id is not null group by 1, 2
+where session_id is not null and project_id = $1 and created_at between $2 and $3 group by 1, 2
 """
 
 #: One call for each span of a tool; some failed, and a few of those say the rare word.
@@ -94,11 +97,11 @@ insert into tool_call (project_id, trace_id, span_id, index, embedded, name, sta
     error_message, call_site_id, started_at, created_at)
 select project_id, trace_id, span_id, 0, false, 'tool-' || n % 7, status,
     case when status = 'error' then 'TimeoutError' end,
-    case when n % ($1::bigint / 5) = 2 then 'a needle was in it' when status = 'error'
+    case when n % ($4::bigint / 5) = 2 then 'a needle was in it' when status = 'error'
         then 'no answer for order ' || n end,
     call_site_id, started_at, created_at
 from span cross join lateral (select ('x' || encode(span_id, 'hex'))::bit(64)::bigint as n) as number
-where kind = 'tool'
+where kind = 'tool' and project_id = $1 and created_at between $2 and $3
 """
 
 #: A payload of 1.5 KB for each trace, which nobody can unpack.
@@ -106,7 +109,7 @@ _PAYLOADS = """
 insert into span_payload (project_id, trace_id, started_at, frame, body)
 select project_id, trace_id, date_trunc('day', started_at, 'UTC'), 0,
     decode(repeat(encode(sha512(trace_id), 'hex'), 24), 'hex')
-from trace
+from trace where project_id = $1 and created_at between $2 and $3
 """
 
 _EVENTS = """
@@ -114,8 +117,20 @@ insert into classifier_event (project_id, classifier_id, severity, confidence, s
     subject_trace_id, call_site_id, summary, created_at)
 select project_id, 'classifier-' || get_byte(trace_id, 15) % 9, 'medium', 'high', 'trace', trace_id,
     call_site_id, 'the answer repeats itself', created_at
-from trace where get_byte(trace_id, 15) % 10 = 0
+from trace where get_byte(trace_id, 15) % 10 = 0 and project_id = $1 and created_at between $2 and $3
 """
+
+_ALL_BUILT = (
+    "insert into cube_progress (project_id, dataset, built_until)"
+    " select $1, name, '9999-01-01Z' from unnest(array['spans','tool_calls','traces']) as datasets (name)"
+    " on conflict (project_id, dataset) do update set built_until = excluded.built_until",
+    "insert into metric_rollup_progress (project_id, built_until) values ($1, '9999-01-01Z')"
+    " on conflict (project_id) do update set built_until = excluded.built_until",
+)
+_NOTHING_BUILT = (
+    "delete from cube_progress where project_id = $1",
+    "delete from metric_rollup_progress where project_id = $1",
+)
 
 
 def trace_id(number: int) -> bytes:
@@ -135,22 +150,18 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
         project_id = project.id
         days = DayPartitions(database)
         await days.ensure([(start + timedelta(days=day)).date() for day in range(DAYS + 2)], now)
-        for first in range(0, spans, 50_000):
-            last = min(first + 50_000, spans) - 1
+        # The service builds meanwhile, and must not take an hour for complete whose rows are still to come.
+        await _say_built(database, project_id, _ALL_BUILT)
+        chunks = iter(range(0, spans, _CHUNK))
 
-            async def some(connection: Connection, first: int = first, last: int = last) -> None:
-                await connection.execute(
-                    _SPANS, project_id, first, last, start, step, spans // RARE, RARE_MODEL
-                )
+        async def insert_chunks() -> None:
+            for first in chunks:
+                await _insert_chunk(database, project_id, spans, first, start, step)
 
-            await database.run(some, timeout_s=_FILL_TIMEOUT_S)
-
-        async def rest(connection: Connection) -> None:
-            for sql in (_TRACES, _SESSIONS, _PAYLOADS, _EVENTS):
-                await connection.execute(sql)
-            await connection.execute(_TOOL_CALLS, spans // RARE)
-
-        await database.run(rest, timeout_s=_FILL_TIMEOUT_S)
+        async with trio.open_nursery() as nursery:
+            for _ in range(_WRITERS):
+                nursery.start_soon(insert_chunks)
+        await _say_built(database, project_id, _NOTHING_BUILT)
         finding_id = await _detected(database, project_id, now)
         await _built(database, now)
 
@@ -162,11 +173,40 @@ async def fill(env: dict[str, str], spans: int) -> tuple[str, str]:
         return minted.plaintext, str(finding_id)
 
 
+async def _say_built(database: Database, project_id: int, statements: Sequence[str]) -> None:
+    async def work(connection: Connection) -> None:
+        for sql in statements:
+            await connection.execute(sql, project_id)
+
+    await database.run(work)
+
+
+async def _insert_chunk(
+    database: Database, project_id: int, spans: int, first: int, start: datetime, step: timedelta
+) -> None:
+    """The spans from one number on, and what belongs to them; traces and sessions end with a chunk."""
+    last = min(first + _CHUNK, spans) - 1
+    of_chunk = project_id, start + first * step, start + last * step
+
+    async def work(connection: Connection) -> None:
+        await connection.execute(_SPANS, project_id, first, last, start, step, spans // RARE, RARE_MODEL)
+        for sql in (_TRACES, _SESSIONS, _PAYLOADS, _EVENTS):
+            await connection.execute(sql, *of_chunk)
+        await connection.execute(_TOOL_CALLS, *of_chunk, spans // RARE)
+
+    await database.run(work, timeout_s=_FILL_TIMEOUT_S)
+
+
 async def _built(database: Database, now: datetime) -> None:
     """Cubes and roll-ups, up to the last full hour."""
-    cubes, rollups = CubeStore(database), RollupStore(database)
-    while (await cubes.build(now, 500)).more or (await rollups.build(now, 500)).more:
-        pass
+
+    async def build(store: CubeStore | RollupStore) -> None:
+        while (await store.build(now, 500)).more:
+            pass
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(build, CubeStore(database))
+        nursery.start_soon(build, RollupStore(database))
 
 
 async def _detected(database: Database, project_id: int, now: datetime) -> UUID:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.storage import Built
-from svc.domain.calendar import after, day_of, hour_of
+from svc.domain.calendar import EPOCH, after, day_of, hour_of
 from svc.domain.queries.datasets import SPANS, Dataset
 from svc.store.aggregates.blocks import build_blocks
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, CUBED, GRACE, HOUR
@@ -45,7 +45,6 @@ from svc.store.postgres.database import Connection, Database
 DAY: Final = timedelta(days=1)
 FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 #: What has hours that are built: those, and traces, of which only the vitals are.
@@ -116,7 +115,7 @@ class CubeStore:
             for dataset in CUBED:
                 rows = await self.database.fetch(
                     f"{LACKING_FAILED} order by 1 desc limit $6",
-                    *(project_id, dataset.name, _BEGINNING, _END, FAILED, limit - hours),
+                    *(project_id, dataset.name, EPOCH, _END, FAILED, limit - hours),
                 )
                 for row in rows:
                     await self._build_failed(project_id, dataset, row["hour"])
@@ -172,13 +171,7 @@ class CubeStore:
             )
             if until is not None and until >= closed_until:
                 return None
-            # The first row behind it, by the index on created_at.
-            first = await connection.fetchval(
-                f"select min(created_at) from {dataset.table} where project_id = $1"
-                " and ($2::timestamptz is null or created_at >= $2)",
-                project_id,
-                until,
-            )
+            first = await connection.fetchval(first_row(dataset), project_id, until or EPOCH)
             if first is not None and first < closed_until:
                 return hour_of(first)
             if first is not None or until is not None:
@@ -251,6 +244,13 @@ async def _progress(connection: Connection, project_id: int, dataset: Dataset, u
         dataset.name,
         until,
     )
+
+
+def first_row(dataset: Dataset) -> str:
+    """The statement that finds the first row of a project that was created at a moment or later."""
+    # By the index on created_at. With "$2 is null or" in it, a prepared plan walked through all rows before
+    # the moment: 0.3 s an hour at two million spans (measured November 2026).
+    return f"select min(created_at) from {dataset.table} where project_id = $1 and created_at >= $2"
 
 
 @attrs.frozen

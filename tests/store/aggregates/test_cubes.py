@@ -11,10 +11,10 @@ import trio
 
 from protocol.rest.query import timestamp
 from svc.domain.calendar import hour_of
-from svc.domain.queries.datasets import SPANS
+from svc.domain.queries.datasets import SPANS, Dataset
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.closed_hours import GRACE, HOUR, mark_dirty
-from svc.store.aggregates.cubes import CubeStore
+from svc.store.aggregates.cubes import BUILT, CubeStore, first_row
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.migrate import migrations
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
@@ -283,3 +283,20 @@ async def test_a_mark_made_while_its_hour_is_built_is_not_lost(store: Database, 
         go_on.set()
     assert await raw(store, "select count(*) from cube_dirty") == [(0,)]
     await agree(store, None, None, random.Random(0))
+
+
+@pytest.mark.parametrize("dataset", BUILT.values(), ids=lambda dataset: dataset.name)
+async def test_the_next_hour_is_found_without_the_rows_before_it(store: Database, dataset: Dataset) -> None:
+    async def plan(connection: Connection) -> str:
+        # As a statement is planned that was prepared once, whatever it is asked for.
+        await connection.execute(
+            "set local enable_seqscan = off; set local plan_cache_mode = force_generic_plan;"
+            f" prepare first_row (bigint, timestamptz) as {first_row(dataset)}"
+        )
+        lines = await connection.fetch("explain execute first_row (1, now())")
+        await connection.execute("deallocate first_row")
+        return "\n".join(line[0] for line in lines)
+
+    conditions = [line for line in (await store.run(plan)).splitlines() if "Index Cond" in line]
+    assert conditions
+    assert all("created_at >= $2" in line for line in conditions)
