@@ -11,6 +11,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from protocol.storage import Outage, Slow
+
 
 @attrs.frozen
 class Refusal:
@@ -278,6 +280,11 @@ INTERNAL: Final = Refusal(500, "INTERNAL", "something went wrong on our side; th
 UNAVAILABLE: Final = Refusal(
     503, "UNAVAILABLE", "the service cannot answer right now; try again", retry_after_s=2
 )
+TOO_SLOW: Final = Refusal(
+    503,
+    "UNAVAILABLE",
+    "the answer took too long; ask for less, such as a shorter range, or try again later",
+)
 #: Of the plain port beside TLS.
 USE_HTTPS: Final = Refusal(
     403, "FORBIDDEN", "use https: what this request carried was sent in the clear; replace its token"
@@ -444,3 +451,8 @@ class Refused(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+
+
+def refusal_of(outage: Outage) -> Refusal:
+    """What is told whose question the database did not answer: to come again at once helps if it is away."""
+    return TOO_SLOW if isinstance(outage, Slow) else UNAVAILABLE

@@ -34,9 +34,9 @@ from protocol.refusals import (
     QUERY_NO_PROJECT,
     QUERY_SCOPE,
     TRACES_PATH,
-    UNAVAILABLE,
     Refusal,
     Refused,
+    refusal_of,
 )
 from protocol.rest.answers import Buckets, Compared, Counted, FoundPage, Ranked
 from protocol.rest.query import (
@@ -289,8 +289,8 @@ async def _refused(error: Refused) -> Response:
     return refusal_response(error.refusal)
 
 
-async def _outage(_error: Outage) -> Response:
-    return refusal_response(UNAVAILABLE)
+async def _outage(error: Outage) -> Response:
+    return refusal_response(refusal_of(error))
 
 
 async def _unstorable(_error: StoreRefused) -> Response:

@@ -27,7 +27,7 @@ from protocol.jsonrpc import (
     Fault,
     Request,
 )
-from protocol.refusals import Refusal, Refused
+from protocol.refusals import Refusal, Refused, refusal_of
 from protocol.storage import Outage, StoreRefused
 from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp import prompts, resources
@@ -243,7 +243,7 @@ def _text_of(error: Exception) -> str:
         case StoreRefused():
             return "the store cannot compare with one of these values; check the arguments"
         case Outage():
-            return "the store cannot answer right now, or not in time; try again, or narrow the question"
+            return refusal_of(error).message
         case _:
             return str(error)
 
