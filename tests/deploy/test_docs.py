@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from svc.config.table import setting_rows
+from svc.store.reads.usage.compared_traces import MOST_ENDS, SAMPLED_TRACES
 from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]
@@ -102,3 +103,9 @@ def test_the_search_puts_the_name_before_the_mention_and_wants_every_word(site: 
     assert name[0] == "settings.html#svc_base_path"
     assert words
     assert (none, blank) == ([], [])
+
+
+def test_the_documents_name_the_bounds_of_a_comparison_that_are_in_force() -> None:
+    text = " ".join((ROOT / "deploy" / "asking.md").read_text().split())
+    assert f"At most {SAMPLED_TRACES:,} traces per side are examined" in text
+    assert f"more than {MOST_ENDS:,} traces match them, its size is an estimate" in text
