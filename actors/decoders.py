@@ -3,8 +3,8 @@
 `DecoderProcess` keeps one child process (`svc.ingest.decoder`) and carries orders to it; `Decoders` is the
 handle that the drainers write through. Owns the orders in flight. Never looks into a batch.
 
-The first process is always up. The others are on demand: each begins when all that are up have orders in
-hand, and ends when it has had none for a while.
+The first process begins with the service, each of the others when all that are up have orders in hand. One
+that had no order for a while ends; where all have, the next order waits until one is up again.
 
 Ordering: a process that dies takes its orders with it. Each asker hears `SinkLost`, and whatever the process
 had committed by then meets the identity rule of spans when it is written again.
@@ -47,11 +47,12 @@ ANSWER_TIMEOUT_S: Final = 120.0
 #: Orders that one process may hold. Each drainer has at most one.
 ORDERS_BOUND: Final = 16
 RESTART_PAUSE_S: Final = (0.1, 0.5, 2.0, 5.0)
-#: A process on demand that had no order for so long ends. It holds 48 MB (November 2026).
-REST_S: Final = 300.0
+#: A process that had no order for so long ends. With its connections it holds 54 MB (November 2026).
+REST_S: Final = 600.0
 
-#: What health says of one that is not there.
-ASLEEP: Final = "its process starts when the others are busy"
+#: What health says of one that is not there: the first, and one that begins on demand.
+ASLEEP: Final = "its process starts when something arrives"
+ASLEEP_ON_DEMAND: Final = "its process starts when the others are busy"
 
 #: Opens a decoder process and what leads to it: bytes in, bytes out. Leaving ends the process.
 Launch = Callable[[], AbstractAsyncContextManager[trio.abc.Stream]]
@@ -74,14 +75,16 @@ class Lane:
     """What leads to one process: orders waiting to be sent, orders in flight, and whether it is up."""
 
     vitals: Vitals
-    #: Whether its process is there only while there is work for it.
+    #: Whether the first of its processes, too, begins only when there is work for it.
     on_demand: bool = False
     up: bool = False
     deaths: int = 0
     #: Orders so far.
     taken: int = 0
-    #: Set while there is work for a process on demand.
+    #: Set while its process shall be there.
     demand: trio.Event = attrs.field(factory=trio.Event)
+    #: While a process begins that an order waits for: set when it is up, or did not come up.
+    waking: trio.Event | None = None
     #: What the process must hear before its next order. Only the latest counts.
     prices: Prices | None = None
     #: Set when a fresh process shall take the place of this one.
@@ -96,6 +99,8 @@ class Lane:
 
     def __attrs_post_init__(self) -> None:
         self.to_send, self.sending = trio.open_memory_channel[tuple[int, Sequence[Batch]]](ORDERS_BOUND)
+        if not self.on_demand:
+            self.demand.set()
 
     def forget(self, number: int) -> None:
         """Nobody waits for this order any more."""
@@ -113,9 +118,22 @@ class Lane:
         while self.sending.statistics().current_buffer_used:
             self.sending.receive_nowait()
 
+    def wake(self) -> trio.Event:
+        """Have a process begin where there is none. Returns what is set when it has, or has not come up."""
+        self.demand.set()
+        self.waking = trio.Event()
+        return self.waking
+
+    def woken(self) -> None:
+        """Whoever waits for the process that begins need not any longer."""
+        if self.waking is not None:
+            self.waking.set()
+            self.waking = None
+
     def begin(self) -> None:
-        """A process is up; who waited for a fresh one goes on."""
+        """A process is up; who waited for it, or for a fresh one, goes on."""
         self.up = True
+        self.woken()
         self.renewal = trio.Event()
         self.began.set()
         self.began = trio.Event()
@@ -123,10 +141,10 @@ class Lane:
     @property
     def asleep(self) -> bool:
         """Whether there is no process because there is no work for it."""
-        return self.on_demand and not self.demand.is_set()
+        return not self.demand.is_set()
 
     async def rested(self) -> None:
-        """Until a process on demand has had no order for a while; it takes none from then on."""
+        """Until the process has had no order for a while; it takes none from then on."""
         before = -1
         while self.taken > before or self.orders or self.renewal.is_set():
             before = self.taken
@@ -160,11 +178,14 @@ class Decoders:
     async def write(self, batches: Sequence[Batch]) -> Written:
         """Have the least busy process store the batches.
 
-        Raises what the process met (`Outage`, `StoreRefused`, `WriteFailed`), `Outage` when no process is up,
-        and `SinkLost` when it died with the order in hand.
+        Where all rest, it waits until one is up. Raises what the process met (`Outage`, `StoreRefused`,
+        `WriteFailed`), `Outage` when no process is up, and `SinkLost` when it died with the order in hand.
         """
-        lane = min((lane for lane in self._lanes if lane.up), key=lambda lane: len(lane.orders), default=None)
-        if lane is None or lane.orders:
+        lane = self._least_busy()
+        if lane is None:
+            await self._woken()
+            lane = self._least_busy()
+        elif lane.orders:
             self._wake()
         if lane is None:
             raise Outage("no decoder process is up")
@@ -183,12 +204,23 @@ class Decoders:
         finally:
             lane.forget(number)
 
-    def _wake(self) -> None:
-        """Have a process begin that was not needed until now."""
-        for lane in self._lanes:
-            if lane.asleep:
-                lane.demand.set()
-                return
+    def _least_busy(self) -> Lane | None:
+        return min((lane for lane in self._lanes if lane.up), key=lambda lane: len(lane.orders), default=None)
+
+    def _wake(self) -> trio.Event | None:
+        """Have a process begin that was not needed until now; what is set when it is up. None: all are up."""
+        return next((lane.wake() for lane in self._lanes if lane.asleep), None)
+
+    async def _woken(self) -> None:
+        """Until a process that rested is up, or did not come up; at once where none rests. All who wait at
+        once wait for the same one.
+        """
+        begins = next((lane.waking for lane in self._lanes if lane.waking is not None), None)
+        if begins is None:
+            begins = self._wake()
+        if begins is not None:
+            with trio.move_on_after(START_TIMEOUT_S):
+                await begins.wait()
 
     async def renew(self) -> None:
         """Have a fresh process take the place of each, one after the other, when it has nothing in hand.
@@ -212,14 +244,14 @@ class DecoderProcess:
         self._lane, self._launch = lane, launch
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. Raises `NoDecoder` when a process that is always up does not come up."""
+        """Run until cancelled. Raises `NoDecoder` when the process of a start does not come up."""
         deaths = 0
         started = self._lane.on_demand
         if started:
             task_status.started()
         while True:
             if self._lane.asleep:
-                self._lane.vitals.note = ASLEEP
+                self._lane.vitals.note = ASLEEP_ON_DEMAND if self._lane.on_demand else ASLEEP
                 await self._lane.demand.wait()
                 self._lane.vitals.note = None
             try:
@@ -241,6 +273,7 @@ class DecoderProcess:
                 if not started:
                     raise NoDecoder(f"a decoder process cannot start: {reason}") from lost
                 self._lane.vitals.waits(f"the decoder process is away: {reason}")
+                self._lane.woken()
             finally:
                 self._lane.fail()
             self._lane.deaths += 1
@@ -271,8 +304,7 @@ class DecoderProcess:
 
             nursery.start_soon(carry_out)
             nursery.start_soon(end_after, self._lane.give_way)
-            if self._lane.on_demand:
-                nursery.start_soon(end_after, self._lane.rested)
+            nursery.start_soon(end_after, self._lane.rested)
             try:
                 await self._carry_in(stream, frames)
             except ChildLost as error:

@@ -77,7 +77,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     if settings.small:
         give_back_soon()
     successor, launcher = Successor(), DecoderLauncher()
-    # The decoder that is always up loads its code while this process loads its own.
+    # The first decoder loads its code while this process loads its own.
     async with launcher.ahead(min(1, sizes_for(settings).decoders)), trio.open_nursery() as nursery:
         from svc.serve import Ready, serve
 

@@ -25,9 +25,16 @@ PAUSE_S: Final = 5.0
 
 
 def detecting_loop(
-    settings: Settings, address: Address, detection: Detecting, waiting_spans: Callable[[], int], board: Board
+    settings: Settings,
+    address: Address,
+    detection: Detecting,
+    waiting_spans: Callable[[], int],
+    stirs: Callable[[], int],
+    board: Board,
 ) -> Loop:
-    """The actor that keeps the detecting process. `waiting_spans` are accepted and not stored."""
+    """The actor that keeps the detecting process. `waiting_spans` are accepted and not stored; `stirs`
+    changes with all that arrives and is asked.
+    """
     start = StartDetecting(
         address=address,
         log_level=settings.log_level,
@@ -47,6 +54,7 @@ def detecting_loop(
             detection=detection,
             launch=detecting_process(start),
             busy=lambda: waiting_spans() > BUSY_SPANS,
+            stirs=stirs,
             pause_s=min(PAUSE_S, settings.detectors_interval_s),
         ),
     )

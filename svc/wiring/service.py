@@ -269,9 +269,8 @@ class Service:
         return Ledger.of(self.spool.state(), self.intake.tally.rejected_spans, self.tally)
 
     def _builder(self, hours: Hours, name: str, round_s: float) -> Loop:
-        return self.board.spare(
-            name, partial(HourBuilder, hours=hours, now=self.server_time, round_s=round_s)
-        )
+        build = partial(HourBuilder, hours=hours, now=self.server_time, round_s=round_s)
+        return self.board.spare(name, build)
 
     def _roller(self, name: str, store: PostgresTraceStore, traces: int) -> Loop:
         now, tally = self.server_time, self.roller_tally
@@ -309,6 +308,7 @@ class Service:
                 self.store.database.address,
                 self.detection,
                 lambda: self.spool.waiting_spans,
+                lambda: self.door.arrived + self.tally.groups,
                 self.board,
             ),
         ]

@@ -14,7 +14,17 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from actors.detecting import BUSY_LOOK_S, SILENCE_S, START_TIMEOUT_S, Detecting, DetectingProcess
+from actors.detecting import (
+    ASLEEP,
+    BUSY_LOOK_S,
+    GLANCE_S,
+    NAP_S,
+    REST_S,
+    SILENCE_S,
+    START_TIMEOUT_S,
+    Detecting,
+    DetectingProcess,
+)
 from actors.supervision import FIRST_REST_S, LONGEST_REST_S, Board
 from protocol.detecting import IngestBusy, Report, RoundReport, framed_message, read_to_detecting
 from protocol.framing import Frames
@@ -31,6 +41,13 @@ def saying(*reports: Report) -> Manner:
         await trio.sleep_forever()
 
     return say
+
+
+async def live(stream: trio.abc.Stream) -> None:
+    """Give a sign of life now and then, with nothing new in it."""
+    while True:
+        await stream.send_all(framed_message(Report((FOLDING,))))
+        await trio.sleep(30.0)
 
 
 async def report_and_die(stream: trio.abc.Stream) -> None:
@@ -58,6 +75,9 @@ class House:
     manners: list[Manner]
     board: Board = attrs.field(factory=Board)
     busy: bool = False
+    #: What arrived and was asked so far; with `lively`, there is always more.
+    stirs: int = 0
+    lively: bool = False
     pause_s: float = 0.0
     launched_s: list[float] = attrs.field(factory=list)
     detecting: Detecting = attrs.field(init=False)
@@ -69,9 +89,14 @@ class House:
             detection=self.detecting,
             launch=self.launch,
             busy=lambda: self.busy,
+            stirs=self.stirring,
             vitals=self.board.enrol("detecting", spare=True),
             pause_s=self.pause_s,
         )
+
+    def stirring(self) -> int:
+        self.stirs += self.lively
+        return self.stirs
 
     @asynccontextmanager
     async def launch(self) -> AsyncIterator[trio.abc.Stream]:
@@ -182,9 +207,68 @@ async def test_what_was_counted_stays_counted_when_the_process_dies(autojump_clo
 async def test_a_process_that_falls_silent_is_ended(
     manner: Manner, patience_s: float, autojump_clock: MockClock
 ) -> None:
-    house = House([manner])
+    house = House([manner], lively=True)
     await house.run_for(patience_s + 2 * FIRST_REST_S)
     assert house.launched_s[1] - house.launched_s[0] == pytest.approx(patience_s + FIRST_REST_S)
+
+
+async def test_where_nothing_stirs_the_process_ends_and_begins_with_the_next_sign_of_life(
+    autojump_clock: MockClock,
+) -> None:
+    house = House([live])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.keeper.run)
+        await trio.sleep(REST_S - 1.0)
+        house.stirs += 1
+        await trio.sleep(REST_S - 1.0)
+        (detecting, folder) = house.board.all()
+        assert detecting.note is None
+        await trio.sleep(2.0)
+        assert (detecting.state, detecting.note, house.detecting.deaths) == ("running", ASLEEP, 0)
+        # It is not away, and what it counted stays counted.
+        assert (folder.state, house.detecting.counts("trace-folder")) == ("running", {"traces": 5})
+        await trio.sleep(NAP_S / 2)
+        assert len(house.launched_s) == 1
+        house.stirs += 1
+        await trio.sleep(1.0)
+        assert (len(house.launched_s), detecting.note) == (2, None)
+        assert house.detecting.counts("trace-folder") == {"traces": 10}
+        # It stays as long as the first.
+        await trio.sleep(REST_S - 2.0)
+        assert detecting.note is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_only_time_brings_is_looked_at_now_and_then(autojump_clock: MockClock) -> None:
+    house = House([live])
+    await house.run_for(REST_S + 2 * (NAP_S + GLANCE_S) + 10.0)
+    gaps = [b - a for a, b in zip(house.launched_s, house.launched_s[1:], strict=False)]
+    assert gaps == pytest.approx([REST_S + NAP_S, GLANCE_S + NAP_S], abs=2.0)
+
+
+async def test_a_process_with_work_in_hand_does_not_rest(autojump_clock: MockClock) -> None:
+    async def work(stream: trio.abc.Stream) -> None:
+        for number in range(100):
+            done = RoundReport("trace-folder", "running", counts={"traces": number})
+            await stream.send_all(framed_message(Report((done,))))
+            await trio.sleep(REST_S / 2)
+
+    house = House([work])
+    await house.run_for(5 * REST_S)
+    assert len(house.launched_s) == 1
+
+
+async def test_one_that_dies_after_a_rest_is_told(autojump_clock: MockClock) -> None:
+    house = House([live, die, live])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.keeper.run)
+        await trio.sleep(REST_S + 10.0)
+        house.stirs += 1
+        await trio.sleep(0.9)
+        assert (house.state("detecting"), house.state("trace-folder")) == ("waiting", "waiting")
+        await trio.sleep(FIRST_REST_S)
+        assert (house.state("detecting"), house.state("trace-folder")) == ("running", "running")
+        nursery.cancel_scope.cancel()
 
 
 async def test_it_hears_when_ingest_gets_busy_and_when_it_is_over(autojump_clock: MockClock) -> None:

@@ -36,6 +36,9 @@ _JSON: Final = b"application/json"
 #: Said over TLS only: over a plain connection it means nothing.
 STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
 
+#: What asks for these asks again and again, whether or not anybody is there.
+PROBES: Final = "/actuator/"
+
 _TWO_LENGTHS: Final = BAD_REQUEST.saying("the request has both a Content-Length and a Transfer-Encoding")
 
 
@@ -60,6 +63,8 @@ class Door:
         self._closing = False
         self._emptied = trio.Event()
         self.in_flight = 0
+        #: Requests so far, but for those of probes and of monitoring.
+        self.arrived = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """One ASGI connection scope."""
@@ -75,6 +80,7 @@ class Door:
         if self._plain is not None and scope["scheme"] == "https":
             send = _strictly(send)
         self.in_flight += 1
+        self.arrived += not scope["path"].startswith(PROBES)
         try:
             if self._closing:
                 await Body(receive).drain()

@@ -50,6 +50,8 @@ class Connections:
         self._working: dict[Connection, float] = {}
         #: Each with the time since when; the one used last is the last.
         self._resting: list[tuple[Connection, float]] = []
+        #: Ends those that rested for long enough, while any rests.
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def lend(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do one unit of work on one connection.
@@ -101,11 +103,19 @@ class Connections:
         return connection
 
     def _rest(self, connection: Connection) -> None:
-        now_s = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        self._resting.append((connection, loop.time()))
+        if self._sweep is None:
+            self._sweep = loop.call_later(REST_S, self._end_rested, loop)
+
+    def _end_rested(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End those that rested for `REST_S`, also where nobody comes for another; and again in time."""
+        self._sweep = None
         # The first rests longest.
-        while self._resting and now_s - self._resting[0][1] >= REST_S:
+        while self._resting and loop.time() - self._resting[0][1] >= REST_S:
             self._end(self._resting.pop(0)[0])
-        self._resting.append((connection, now_s))
+        if self._resting:
+            self._sweep = loop.call_at(self._resting[0][1] + REST_S, self._end_rested, loop)
 
     async def _calm(self, connection: Connection) -> None:
         """Bring a connection to rest whose work failed; whatever is in the way of that ends it."""
@@ -127,10 +137,16 @@ class Connections:
         self._open.discard(connection)
         connection.terminate()
 
+    def _sweep_no_more(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
     async def close(self) -> None:
         """Wait for the work under way and close everything in good order."""
         for _ in range(self.most):
             await self._turns.acquire()
+        self._sweep_no_more()
         while self._resting:
             connection, _ = self._resting.pop()
             await connection.close()
@@ -143,6 +159,7 @@ class Connections:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+        self._sweep_no_more()
         self._resting.clear()
         while self._open:
             self._open.pop().terminate()

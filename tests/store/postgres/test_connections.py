@@ -90,27 +90,31 @@ async def test_the_first_of_works_at_once_that_fails_ends_the_others_and_is_what
     assert await values(store, "select 1") == [1]
 
 
-async def test_a_connection_that_nobody_needs_any_more_is_ended(
+async def test_connections_that_nobody_needs_any_more_are_ended_though_nobody_comes(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("svc.store.postgres.connections.REST_S", 0.05)
+
     async def together(connection: Connection) -> None:
         await connection.execute("select pg_sleep(0.1)")
 
     async with Database(store.address, pool_size=3).opened() as pool:
+
+        async def until_the_others_are_gone(connection: Connection) -> int:
+            async with asyncio.timeout(60):
+                while pool.pool_state()["size"] > 1:  # noqa: ASYNC110 - a timer ends them
+                    await asyncio.sleep(0.01)
+            return await backend(connection)
+
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(bare, pool, together)
-        assert pool.pool_state()["size"] == 3
-
-        async def meanwhile(connection: Connection) -> int:
-            # The two others have rested for longer than this by then.
-            monkeypatch.setattr("svc.store.postgres.connections.REST_S", 0.0)
-            return await backend(connection)
-
-        remaining = await bare(pool, meanwhile)
-        assert pool.pool_state()["size"] == 1
-        monkeypatch.undo()
-        assert await bare(pool, backend) == remaining
+        # The one in hand is not ended, however long it is.
+        assert await bare(pool, until_the_others_are_gone)
+        with trio.fail_after(60):
+            while pool.pool_state()["size"]:  # noqa: ASYNC110 - a timer ends it
+                await trio.sleep(0.01)
+        assert await bare(pool, backend)
 
 
 async def test_failed_work_leaves_nothing_behind(store: Database) -> None:
