@@ -4,20 +4,24 @@ Owns the class that stands in for Hypercorn's `H2Protocol`; `svc.front.server.co
 Hypercorn 0.18 starts a handler for each stream and lets it run on when the client resets it, and HTTP/2
 counts only open streams: 20,000 requests, each reset at once, took 2 s to send and 12 to 49 s to get over
 (measured 2026-11). Here a reset cancels the handler, handlers count until they have ended, and a connection
-that resets more than it lets be answered is closed. Never looks into a request.
+that resets more than it lets be answered is closed. What comes of a body at once is handed on at once, and
+more of it may be on its way than Hypercorn lets: a request of 100 spans, in 25 frames, took the main process
+4.0 ms, six times what it takes over HTTP/1.1 (measured 2026-11). Never looks into a request.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
+import attrs
 import h2.errors
 import h2.events
 import h2.exceptions
 import trio
 from hypercorn.events import Closed, Event, RawData
+from hypercorn.protocol.events import Body
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.task_group import _handle
 
@@ -31,8 +35,53 @@ MOST_HANDLERS: Final = 48
 #: Resets that are forgiven, beside one for each answer: clients give up now and then.
 FREE_RESETS: Final = 100
 #: Frames are read so many bytes at a time, so that others have their turn and a flood is noticed early: a
-#: quarter of a megabyte holds 8,000 streams.
+#: quarter of a megabyte holds 8,000 streams. Of bodies, which cost little, more is read.
 STEP_BYTES: Final = 8 * 1024
+BODY_STEP_BYTES: Final = 64 * 1024
+#: What of one body, and of all on a connection, may be on its way before we say that we have it. With the
+#: 64 KB that HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
+STREAM_WINDOW_BYTES: Final = 256 * 1024
+CONNECTION_WINDOW_BYTES: Final = 512 * 1024
+#: Pieces of a body that wait for its handler, each up to `BODY_STEP_BYTES`; more wait on the way.
+WAITING_PIECES: Final = 3
+
+_FIRST_WINDOW_BYTES: Final = 65_535
+#: What a client says first (RFC 9113 §3.4), and the head of a frame (§4.1).
+_PREFACE_BYTES: Final = 24
+_HEAD_BYTES: Final = 9
+_DATA: Final = 0
+
+
+@attrs.define
+class FrameSteps:
+    """Cuts what comes on a connection into steps, by where its frames begin."""
+
+    #: What is still to come of the present frame, and what has come of the next one's head.
+    _frame_bytes: int = _PREFACE_BYTES
+    _head: bytes = b""
+
+    def cut(self, data: memoryview) -> Iterator[memoryview]:
+        """All of it, piece by piece: at most so much of bodies, or a little more than so much of all else."""
+        start = end = costly_bytes = 0
+        while end < len(data):
+            if not self._frame_bytes:
+                missing = data[end : end + _HEAD_BYTES - len(self._head)]
+                self._head += missing
+                end += len(missing)
+                costly_bytes += len(missing)
+                if len(self._head) == _HEAD_BYTES:
+                    self._frame_bytes = int.from_bytes(self._head[:3])
+                    costly_bytes += 0 if self._head[3] == _DATA else self._frame_bytes
+                    self._head = b""
+            else:
+                came = min(self._frame_bytes, len(data) - end, start + BODY_STEP_BYTES - end)
+                self._frame_bytes -= came
+                end += came
+            if costly_bytes >= STEP_BYTES or end - start >= BODY_STEP_BYTES:
+                yield data[start:end]
+                start, costly_bytes = end, 0
+        if start < end:
+            yield data[start:end]
 
 
 class Streams(H2Protocol):
@@ -43,30 +92,63 @@ class Streams(H2Protocol):
         self._handlers: dict[int, trio.CancelScope] = {}
         self._resets = self._answered = 0
         self._group = self.task_group
+        self._steps = FrameSteps()
+        # In force from the beginning: it is told with all others in the first frame.
+        self.connection.local_settings.initial_window_size = STREAM_WINDOW_BYTES
+        self.connection.local_settings.acknowledge()
+
+    async def initiate(
+        self, headers: list[tuple[bytes, bytes]] | None = None, settings: bytes | None = None
+    ) -> None:
+        """The connection begins."""
+        await super().initiate(headers, settings)
+        self.connection.increment_flow_control_window(CONNECTION_WINDOW_BYTES - _FIRST_WINDOW_BYTES)
+        await self._flush()
 
     async def handle(self, event: Event) -> None:
         """What has come, piece by piece."""
-        if not isinstance(event, RawData) or len(event.data) <= STEP_BYTES:
+        if not isinstance(event, RawData) or not event.data:
             await super().handle(event)
             return
         received = memoryview(event.data)
-        for start in range(0, len(received), STEP_BYTES):
+        for step in self._steps.cut(received):
             if self.closed:
                 return
-            await super().handle(RawData(bytes(received[start : start + STEP_BYTES])))
-            await trio.lowlevel.checkpoint()
+            await super().handle(RawData(bytes(step)))
+            if len(step) < len(received):
+                await trio.lowlevel.checkpoint()
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
+        pieces: list[h2.events.DataReceived] = []
         for event in events:
             if self.closed:
                 return
-            if isinstance(event, h2.events.StreamReset):
+            if pieces and (
+                not isinstance(event, h2.events.DataReceived) or event.stream_id != pieces[0].stream_id
+            ):
+                await self._hand_on(pieces)
+                pieces = []
+            if isinstance(event, h2.events.DataReceived):
+                pieces.append(event)
+            elif isinstance(event, h2.events.StreamReset):
                 await self._reset(event)
             elif isinstance(event, h2.events.RequestReceived) and not self._has_room():
                 self._refuse(event)
             else:
                 await super()._handle_events([event])
+        if pieces and not self.closed:
+            await self._hand_on(pieces)
         await self._flush()
+
+    async def _hand_on(self, pieces: list[h2.events.DataReceived]) -> None:
+        """Pieces of one body that came at once, as one."""
+        stream_id = pieces[0].stream_id
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            await stream.handle(Body(stream_id=stream_id, data=b"".join(piece.data for piece in pieces)))
+        self.connection.acknowledge_received_data(
+            sum(piece.flow_controlled_length for piece in pieces), stream_id
+        )
 
     def _has_room(self) -> bool:
         """Whether a request may begin. In a stop none does; refused like this, it is safe to send again."""
@@ -124,7 +206,7 @@ class _OneHandler:
 
     async def spawn_app(self, app: Any, config: Any, scope: Any, send: Any) -> Any:
         """As `TaskGroup.spawn_app`; the handler counts from here on."""
-        put, take = trio.open_memory_channel[Any](config.max_app_queue_size)
+        put, take = trio.open_memory_channel[Any](WAITING_PIECES)
 
         async def handler() -> None:
             await _handle(
