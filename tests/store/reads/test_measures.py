@@ -312,7 +312,7 @@ _moments = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12
 
 
 @given(low=_moments, high=_moments, oldest=_moments, now=_moments)
-def test_stretches_of_days_are_the_range_without_gap_or_overlap(
+def test_stretches_are_the_range_without_gap_or_overlap(
     low: datetime, high: datetime, oldest: datetime, now: datetime
 ) -> None:
     stretches = list(day_stretches(low, high, oldest, now))
@@ -324,6 +324,19 @@ def test_stretches_of_days_are_the_range_without_gap_or_overlap(
     for (since, until), (_, next_until) in pairwise(stretches):
         assert since < until
         assert next_until == since
+
+
+def test_minutes_are_looked_into_before_the_rest_of_the_newest_day() -> None:
+    now = datetime(2026, 11, 29, 9, 15, tzinfo=UTC)
+    low, tomorrow = now - timedelta(days=60), now + timedelta(days=1)
+    lengths = [until - since for since, until in day_stretches(low, tomorrow, low, now)]
+    assert lengths[:4] == [
+        timedelta(days=1),
+        timedelta(minutes=10),
+        timedelta(minutes=90),
+        timedelta(hours=7, minutes=35),
+    ]
+    assert lengths[4:7] == [timedelta(days=2), timedelta(days=4), timedelta(days=8)]
 
 
 # --- refusals --------------------------------------------------------------------------------------------

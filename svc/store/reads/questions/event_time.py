@@ -1,8 +1,9 @@
-"""Pages of rows in the order of when they happened, walked from the newest day back.
+"""Pages of rows in the order of when they happened, walked from the newest back.
 
 Called by `svc.store.reads.questions.query` and `svc.store.reads.traces.spans`. Rows are partitioned by the
-day of `started_at` and have no index on it, so a page looks into one day, then into two, four and so on,
-until it is full: each day is read once at most, and a page of the newest rows reads one or two.
+day of `started_at`; within a day they have only an index of which pages may hold a stretch of time. So a page
+looks into minutes, then into what is left of that day, then into one day, two, four and so on, until it is
+full: each stretch is read once at most, and where much arrives a page of the newest rows reads minutes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from svc.store.reads.search import Page
 
 _DAY: Final = timedelta(days=1)
 _STEP: Final = timedelta(microseconds=1)
+#: What is looked into before the rest of its day, which may hold millions: with 1.7 million a day the newest
+#: fifty took 300 ms, in minutes 4 (measured November 2026).
+_FIRST: Final = (timedelta(minutes=10), timedelta(minutes=90))
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 #: When the first trace of a project began, by its index, and what time it is.
@@ -66,16 +70,19 @@ async def newest_started(
 def day_stretches(
     low: datetime, high: datetime, oldest: datetime, now: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """The half-open range in stretches of whole days, newest first, each twice as long as the one before.
-
-    What lies after today is the first stretch, what lies before `oldest` is part of the last.
+    """The half-open range in stretches, newest first: what lies after now, then minutes, then what is left of
+    that day, then days, each time twice as many as before. What lies before `oldest` is part of the last.
     """
-    until, days = high, 1
-    since = after(day_of(now), _DAY)
+    until, since, days = high, now, 1
+    lengths = iter(_FIRST)
     while until > low:
         if since >= until:
-            since = _before(day_of(_before(until, _STEP)), (days - 1) * _DAY)
-            days *= 2
+            midnight, length = day_of(_before(until, _STEP)), next(lengths, None)
+            if length is None:
+                since = _before(midnight, (days - 1) * _DAY)
+                days *= 2
+            else:
+                since = max(midnight, _before(until, length))
         since = low if since <= oldest else max(low, since)
         yield since, until
         until = since
