@@ -11,6 +11,7 @@ in turns to two histories, idle, one of them of that size. Prints Markdown for d
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -226,6 +227,8 @@ def pages(now: datetime, of: History) -> dict[str, str]:
         "vitals, 7 days": "/vitals?range=7d",
         "vitals of models, 7 days": "/vitals/models?range=7d",
         "vitals of tools, 7 days": "/vitals/tools?range=7d",
+        "overview, 7 days": "/overview",
+        "overview, 30 days by user": f"/overview?{month}&by=user",
         "explore, 30 days": f"/explore?{month}",
         "prices": "/prices",
     }
@@ -265,6 +268,12 @@ def ask_all(histories: Sequence[History], asks: int, only: str = "") -> list[dic
                     times.append(_timed(client, *requests[name]))
             for times, figures in zip(times_ms, found, strict=True):
                 figures[name] = (percentile(times, 0.5), percentile(times, 0.95))
+            # All of it is printed at the end; should it not come to that, this is there.
+            print(
+                name,
+                *(f"{figures[name][0]:.1f} {figures[name][1]:.1f}" for figures in found),
+                file=sys.stderr,
+            )
     return found
 
 

@@ -350,3 +350,14 @@ def test_a_mark_stands_inside_its_step() -> None:
         period, [("a", period.low), ("b", period.low + period.step / 2)]
     )
     assert middle - begin == pytest.approx(320 / len(period.starts) / 2)
+
+
+@pytest.mark.parametrize("by", ["model", "tool"])
+async def test_a_page_without_time_for_its_figures_says_so_and_draws_nothing(
+    owner: Visitor, store: Database, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    await calls(store, 10)
+    monkeypatch.setattr("svc.web.overview.overview_reads.TIMEOUT_S", 0.0)
+    text = (await owner.get(f"{PAGE}?by={by}")).text
+    assert "Some figures took longer than ten seconds" in text
+    assert (await owner.get(f"{PAGE}/csv?by={by}")).status == 200

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from math import inf
 from typing import Any, Final, Literal, TypeVar
 
@@ -23,6 +24,7 @@ from protocol.storage import Outage, Slow, StoreRefused
 from svc.store.postgres.connections import Connection as Connection
 from svc.store.postgres.connections import Connections
 from svc.store.postgres.servers import CONNECT_TIMEOUT_S, NoServer, Servers
+from svc.store.postgres.together import run_together
 
 T = TypeVar("T")
 
@@ -163,21 +165,11 @@ class Database:
         are given up.
         """
         results: dict[int, T] = {}
-        failures: list[Exception] = []
 
-        async def one(number: int, work: Callable[[Connection], Awaitable[T]]) -> None:
-            try:
-                results[number] = await self.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-            except Exception as error:
-                # Not as a group of one, which callers would have to take apart.
-                failures.append(error)
-                nursery.cancel_scope.cancel()
+        async def read(number: int, work: Callable[[Connection], Awaitable[T]]) -> None:
+            results[number] = await self.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
 
-        async with trio.open_nursery() as nursery:
-            for number, work in enumerate(works):
-                nursery.start_soon(one, number, work)
-        if failures:
-            raise failures[0]
+        await run_together(*(partial(read, number, work) for number, work in enumerate(works)))
         return [results[number] for number in range(len(works))]
 
     async def fetch(self, sql: str, *values: Any, timeout_s: float = WORK_TIMEOUT_S) -> list[Any]:

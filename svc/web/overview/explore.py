@@ -5,7 +5,7 @@ The address is the question, and the same question stands below as an API call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC
 from functools import partial
 from typing import Any, Final
@@ -19,6 +19,7 @@ from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
 from svc.domain.queries.datasets import DATASETS
 from svc.store.accounts.kept_charts import MOST_CHARTS, TITLE_CHARS, KeptChartStore
+from svc.store.postgres.together import run_together
 from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.questions.buckets import INTERVALS
 from svc.store.reads.questions.query import QueryStore
@@ -127,25 +128,46 @@ async def _answers(visit: Visit, explored: Explored) -> _Answers:
 
 
 async def _answer(visit: Visit, explored: Explored, question: Question, answers: _Answers) -> None:
-    """Everything the page shows, one question after the other, within its time."""
+    """Everything the page shows, within its time."""
     queries = QueryStore(visit.means.history)
-    text = searched(explored.text or None)
+    measure = explored.measure.name
+    notes: Sequence[str] = ()
+
+    async def draw() -> None:
+        series = await queries.timeseries(question, explored.interval)
+        answers.buckets = series.buckets
+        if adds_up(explored):
+            answers.total = summed(measure, series.buckets)
+            answers.notes = [*explored.unknown, *notes, *(series.notes or ())]
+
+    async def count() -> None:
+        if not adds_up(explored):
+            answers.total = await queries.count(question)
+            answers.notes = [*explored.unknown, *notes, *(answers.total.notes or ())]
+
+    async def split() -> None:
+        answers.facets = (await queries.facets(question, explored.field, FACETS_SHOWN)).facets
+
+    async def list_rows() -> None:
+        if explored.dataset.searched:
+            limit, text = min(ROWS, SEARCH_LIMIT_DEFAULT), searched(explored.text or None)
+            answers.rows = (await queries.search(question, text, None, limit, None)).rows
+
     with trio.move_on_after(TIMEOUT_S) as patience:
         # Payloads are looked into once for all of it.
         question, notes = await queries.chosen(question)
-        if adds_up(explored):
-            series = await queries.timeseries(question, explored.interval)
-            answers.buckets, answers.total = series.buckets, summed(explored.measure.name, series.buckets)
-            answers.notes = [*explored.unknown, *notes, *(series.notes or ())]
-        else:
-            answers.total = await queries.count(question)
-            answers.notes = [*explored.unknown, *notes, *(answers.total.notes or ())]
-            answers.buckets = (await queries.timeseries(question, explored.interval)).buckets
-        answers.facets = (await queries.facets(question, explored.field, FACETS_SHOWN)).facets
-        if explored.dataset.searched:
-            limit = min(ROWS, SEARCH_LIMIT_DEFAULT)
-            answers.rows = (await queries.search(question, text, None, limit, None)).rows
-    answers.slow = patience.cancelled_caught
+        await run_together(
+            *(partial(_unless_slow, answers, piece) for piece in (draw, count, split, list_rows))
+        )
+    answers.slow |= patience.cancelled_caught
+
+
+async def _unless_slow(answers: _Answers, piece: Callable[[], Awaitable[None]]) -> None:
+    """One that is not answered in time takes none of the others with it."""
+    try:
+        await piece()
+    except Slow:
+        answers.slow = True
 
 
 PAGES: Final = (PageRoute("GET", PROJECT + "/explore", "ORG_VIEW", explore),)

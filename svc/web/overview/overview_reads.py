@@ -1,7 +1,7 @@
 """What Overview reads: traces over time, spend, tokens and durations of calls, and their split by one field.
 
-Called by `svc.web.overview.overview`. One question after the other, all by event time and under one deadline;
-what was not answered in time stays empty, and the page says so. Calls are those of models, or of tools where
+Called by `svc.web.overview.overview`. All are asked by event time and under one deadline, three at once; what
+was not answered in time stays empty, and the page says so. Calls are those of models, or of tools where
 these are split.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import attrs
@@ -20,6 +21,7 @@ from protocol.storage import Slow
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.detect.engine.histogram import Histogram
 from svc.store.postgres.database import Database
+from svc.store.postgres.together import run_together
 from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.traces.trace_counts import TraceCounts
@@ -114,17 +116,35 @@ class OverviewReads:
 
     async def of(self, period: DayRange, dimension: Dimension, *, by_value: bool = True) -> Overview:
         """Everything, the rows where `by_value`. Raises `Refused` for an attribute that is no field."""
-        overview = Overview()
-        with trio.move_on_after(TIMEOUT_S) as patience:
-            overview.traces = await self._traces(period)
-            overview.traces_before = await self._traces(period.before)
-            await self._series(period, dimension, overview)
+        # Where there is no time, charts are drawn of nothing.
+        nothing: Steps = [None] * len(period.starts)
+        overview = Overview(p50=nothing, p95=nothing, tool_calls=nothing, tool_failures=nothing)
+
+        async def read_rows() -> None:
             if by_value:
                 overview.rows = await self._rows(period, dimension)
+
+        async def read_rows_before() -> None:
+            if by_value:
                 rows_before = await self._rows(period.before, dimension)
                 overview.rows_before = {row.value: row for row in rows_before}
+
+        async def read_traces() -> None:
+            overview.traces = await self._traces(period)
+            overview.traces_before = await self._traces(period.before)
+
+        async def read_sums() -> None:
             overview.calls = await self._sums(period, dimension)
             overview.calls_before = await self._sums(period.before, dimension)
+
+        with trio.move_on_after(TIMEOUT_S) as patience:
+            await run_together(
+                read_traces,
+                partial(self._series, period, dimension, overview),
+                read_rows,
+                read_rows_before,
+                read_sums,
+            )
         overview.slow = patience.cancelled_caught or overview.traces is None
         return overview
 
@@ -172,9 +192,11 @@ class OverviewReads:
         )
         durations = await queries.durations(self._question(period, dimension.kind, "duration_p95"))
         bins: list[Counter[int]] = [Counter() for _ in period.starts]
+        bin_of_duration = lru_cache(maxsize=None)(partial(bin_of, unit=UNIT_MS))
         for start, by_length in durations.items():
+            counts = bins[period.place(start)]
             for duration_ms, number in by_length.items():
-                bins[period.place(start)][bin_of(duration_ms, UNIT_MS)] += number
+                counts[bin_of_duration(duration_ms)] += number
         overview.p50, overview.p95 = ([_quantile(counts, share) for counts in bins] for share in (0.5, 0.95))
 
     async def _rows(self, period: DayRange, dimension: Dimension) -> Sequence[CallSums]:
