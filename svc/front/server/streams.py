@@ -19,6 +19,7 @@ import attrs
 import h2.errors
 import h2.events
 import h2.exceptions
+import hyperframe.frame
 import trio
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Body
@@ -26,6 +27,11 @@ from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.task_group import _handle
 
 log = logging.getLogger(__name__)
+
+# h2 says of each frame what is in it, for a log that nobody keeps, and for that of a piece of a body writes
+# all of it in hexadecimal: a fourth of what HTTP/2 took of a request of 100 spans (measured November 2026).
+# gRPC stands on h2, too.
+hyperframe.frame.DataFrame._body_repr = lambda _frame: "data"  # type: ignore[assignment]
 
 #: Requests at once on one connection: what the settings frame promises.
 MOST_STREAMS: Final = 32
