@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import attrs
+import h2.connection
 import h2.errors
 import h2.events
 import h2.exceptions
-import hyperframe.frame
 import trio
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Body
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 # h2 says of each frame what is in it, for a log that nobody keeps, and for that of a piece of a body writes
 # all of it in hexadecimal: a fourth of what HTTP/2 took of a request of 100 spans (measured November 2026).
 # gRPC stands on h2, too.
-hyperframe.frame.DataFrame._body_repr = lambda _frame: "data"  # type: ignore[assignment]
+h2.connection.DataFrame._body_repr = lambda _frame: "data"  # type: ignore[attr-defined]
 
 #: Requests at once on one connection: what the settings frame promises.
 MOST_STREAMS: Final = 32

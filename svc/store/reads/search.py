@@ -12,7 +12,7 @@ of the question's words are among those of the block. Questions without such a p
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -189,8 +189,8 @@ async def stretches_with(
 ) -> Stretches | None:
     """The stretches of `created_at` in `[low, high)` that may hold a row with these values of placed fields.
 
-    As `stretches`. `enough` rows are wanted and nothing but one value narrows them: that many hours hold
-    them, and one more where a page begins within an hour.
+    As `stretches`. `enough` rows are wanted and nothing but one value narrows them: the newest hours that
+    hold as many, and one more where a page begins within an hour.
     """
     split = await split_range(connection, project_id, dataset, low, high)
     if split is None:
@@ -210,12 +210,25 @@ async def stretches_with(
         for field, value in values.items()
     )
     rows: list[Any] = await connection.fetch(
-        f"select distinct on (hour) {PLACES} from"
+        f"select distinct on (hour) n, {PLACES} from"
         f" (select *, count(*) over (partition by hour) as fields from ({parts}) as held) as each"
         f" where fields = {where.value(len(values))} order by hour desc, n",
         *where.values,
     )
+    if enough is not None:
+        rows = list(_until(enough, rows, high))
     return Stretches(beside(split, [stretch for row in rows for stretch in places(row)]))
+
+
+def _until(enough: int, rows: Iterable[Any], high: datetime | None) -> Iterator[Any]:
+    """The first hours that hold so many rows. The one that the range ends with does not count."""
+    count = 0
+    for row in rows:
+        if count >= enough:
+            return
+        yield row
+        if high is None or row["hour"] + HOUR < high:
+            count += row["n"]
 
 
 def in_hours(stretches_: Stretches, has: Callable[[datetime], bool]) -> Stretches:
@@ -293,13 +306,26 @@ async def newest_rows(
     if found is None:
         # The newest rows, one by one, until the page is full.
         return await connection.fetch(around(page.sql()), *page.values, page.size)
-    sql = around(page.sql_in_stretches())
     # The same, in the stretches that may hold any.
+    sql = around(page.sql_in_stretches())
     return await walked(
         found,
         page.size,
-        lambda batch: connection.fetch(sql, *page.values, page.size, *columns(batch)),
+        lambda batch: fetch_in_stretches(connection, sql, *page.values, page.size, *columns(batch)),
     )
+
+
+async def fetch_in_stretches(connection: Connection, sql: str, *values: Any) -> list[Any]:
+    """The rows of a statement that joins rows to stretches: the newest of each come down an index.
+
+    The planner does not see how long a stretch is. It asked the index of each day's pages for one that may
+    lie in any day: 40 ms for each stretch at fifty million spans (measured November 2026).
+    """
+    await connection.execute("set local enable_bitmapscan = off")
+    rows: list[Any] = await connection.fetch(sql, *values)
+    # Blocks of texts are found by an index that knows no other way.
+    await connection.execute("set local enable_bitmapscan = on")
+    return rows
 
 
 async def walked(stretches_: Stretches, size: int, look: Look) -> list[Any]:

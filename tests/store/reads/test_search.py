@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -511,6 +511,46 @@ async def test_of_a_few_rows_the_moments_are_placed_and_of_many_the_hour(
     assert (common.low, common.high, common.last, common.few) == (hour, hour + timedelta(hours=1), NOW, False)
 
 
+async def test_rows_of_stretches_come_down_an_index_and_blocks_may_be_found_by_theirs_again(
+    store: Database,
+) -> None:
+    async def work(connection: Connection) -> tuple[str, str]:
+        asked = "select current_setting('enable_bitmapscan')"
+        (meanwhile,) = await search.fetch_in_stretches(connection, asked)
+        return meanwhile[0], await connection.fetchval(asked)
+
+    assert await store.run(work) == ("off", "on")
+
+
+async def test_no_more_hours_of_a_value_are_looked_into_than_hold_a_page(
+    store: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_values, "FEW_ROWS", 0)
+    writing, first = store_of(store, clock), hour_of(clock.now)
+    for hour in range(6):
+        clock.now = first + timedelta(hours=hour, minutes=5)
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+        ids = [10 * hour + number for number in range(1, 4)]
+        await writing.write(rows(*(one(n, trace_id=bytes([n]) * 16, attributes=attributes) for n in ids)))
+    end = first + timedelta(hours=6)
+    await CubeStore(store).build(end + timedelta(hours=1), 10)
+
+    async def hours(enough: int, high: datetime | None) -> list[int]:
+        async def work(connection: Connection) -> search.Stretches | None:
+            values = {"provided_model_name": "m"}
+            return await search.stretches_with(connection, SPANS, 1, values, first, high, enough=enough)
+
+        found = await store.run(work, snapshot=True)
+        assert found is not None
+        return [(stretch.low - first) // timedelta(hours=1) for stretch in found.near if stretch.low < end]
+
+    assert await hours(3, end + timedelta(hours=1)) == [5]
+    assert await hours(4, end + timedelta(hours=1)) == [5, 4]
+    # A page that begins within the newest hour may have some of its rows behind it.
+    assert await hours(3, end) == [5, 4]
+    assert await hours(100, end) == [5, 4, 3, 2, 1, 0]
+
+
 async def test_a_block_names_the_days_to_look_into_and_one_without_is_looked_for_in_all(
     store: Database, clock: Clock
 ) -> None:
@@ -524,7 +564,7 @@ async def test_a_block_names_the_days_to_look_into_and_one_without_is_looked_for
         hour = hour_of(clock.now)
         found = await search.stretches(connection, SPANS, 1, "needle", hour, hour + timedelta(hours=1))
         assert found is not None
-        looked.append([stretch for stretch in found.near if stretch.first != search._BEGINNING])
+        looked.append([stretch for stretch in found.near if stretch.first != search.BEGINNING])
 
     await store.run(work)
     ((block,),) = looked

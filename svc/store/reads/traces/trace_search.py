@@ -32,6 +32,7 @@ from svc.store.reads.search import (
     beside,
     columns,
     every_stretch,
+    fetch_in_stretches,
     places,
 )
 from svc.store.reads.traces.trace_filter import TEXTS, HeldValue, TraceFilter, both, held_clause, on_one_span
@@ -363,18 +364,15 @@ async def _holding(
     connection: Connection, project_id: int, lead: Lead, batch: Sequence[Stretch], most: int
 ) -> list[bytes]:
     """The traces of the spans that meet the condition in these stretches, one for each of at most so many."""
-    rows = await connection.fetch(
+    sql = (
         "select trace_id from unnest($2::timestamptz[], $3::timestamptz[], $4::timestamptz[],"
         " $5::timestamptz[]) as stretch (low, high, first, last)"
         f" cross join lateral (select trace_id from span where project_id = $1 and {lead.condition}"
         " and created_at >= stretch.low and created_at < stretch.high"
         " and started_at >= stretch.first and started_at <= stretch.last offset 0) as held"
-        f" limit ${6 + len(lead.values)}",
-        project_id,
-        *columns(batch),
-        *lead.values,
-        most,
+        f" limit ${6 + len(lead.values)}"
     )
+    rows = await fetch_in_stretches(connection, sql, project_id, *columns(batch), *lead.values, most)
     return [row["trace_id"] for row in rows]
 
 
