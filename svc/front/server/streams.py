@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 # h2 says of each frame what is in it, for a log that nobody keeps, and for that of a piece of a body writes
 # all of it in hexadecimal: a fourth of what HTTP/2 took of a request of 100 spans (measured November 2026).
 # gRPC stands on h2, too.
-h2.connection.DataFrame._body_repr = lambda _frame: "data"  # type: ignore[attr-defined]
+h2.connection.DataFrame._body_repr = lambda _frame: "data"  # type: ignore[attr-defined, assignment]
 
 #: Requests at once on one connection: what the settings frame promises.
 MOST_STREAMS: Final = 32
