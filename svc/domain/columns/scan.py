@@ -30,8 +30,18 @@ from svc.domain.queries.measures import MeasureName
 DISTINCT: Final[Mapping[MeasureName, str]] = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}
 
 #: Measures that add up from sums.
-_SUMMED: Final[frozenset[MeasureName]] = frozenset({"count", "errors", "error_rate", "cost", "tokens"})
+SUMMED: Final[frozenset[MeasureName]] = frozenset({"count", "errors", "error_rate", "cost", "tokens"})
 DURATIONS: Final[frozenset[MeasureName]] = frozenset({"duration_p50", "duration_p95", "duration_p99"})
+_COST: Final = (COST, COST_REST, UNPRICED)
+#: The columns of each measure that has any.
+_READ: Final[Mapping[MeasureName, Sequence[str]]] = {
+    **{name: (column,) for name, column in DISTINCT.items()},
+    **dict.fromkeys(DURATIONS, (DURATION,)),
+    "errors": ("status",),
+    "error_rate": ("status",),
+    "cost": _COST,
+    "tokens": TOKENS,
+}
 _DAY_HOURS: Final = 24
 
 
@@ -50,17 +60,23 @@ class SegmentColumns:
     columns: Mapping[str, PackedColumn]
 
 
+def read_together(measures: Sequence[MeasureName]) -> list[Sequence[MeasureName]]:
+    """The measures in groups that one pass over columns answers each: sums, percentiles, distinct ids."""
+    groups = [[name for name in measures if name in kind] for kind in (SUMMED, DURATIONS, DISTINCT)]
+    return [group for group in groups if group]
+
+
 @attrs.frozen
 class Scan:
     """What is asked of segments.
 
-    `filters` say for each filtered column which of its values count. `hours` is the half-open stretch of the
-    question's time, in hours since 1970. `starts` are the buckets by their first hours, in order, none for
-    one bucket. `group` is the column that splits the answer, `groups_of` which groups one of its values
-    belongs to.
+    `measures` are those that `read_together` has in one group. `filters` say for each filtered column which
+    of its values count. `hours` is the half-open stretch of the question's time, in hours since 1970.
+    `starts` are the buckets by their first hours, in order, none for one bucket. `group` is the column that
+    splits the answer, `groups_of` which groups one of its values belongs to.
     """
 
-    measure: MeasureName
+    measures: Sequence[MeasureName]
     by_event_time: bool
     hours: tuple[int, int]
     filters: Mapping[str, Callable[[str | None], bool]]
@@ -71,14 +87,12 @@ class Scan:
     @property
     def columns(self) -> list[str]:
         """The columns that are needed."""
-        return self._with(_measured(self.measure))
+        return self._with(self._measured(_READ))
 
     @property
     def summed_columns(self) -> list[str]:
         """Those of summed segments that serve as well."""
-        if self.measure == "cost":
-            return self._with((COUNTED, COST, COST_REST, PRICED, UNPRICED))
-        names = self._with((COUNTED, *_measured(self.measure)))
+        names = self._with((COUNTED, *self._measured({**_READ, "cost": (*_COST, PRICED)})))
         return [name for name in names if name not in (ARRIVED, BEGAN)] if self.of_whole_days else names
 
     @property
@@ -89,14 +103,17 @@ class Scan:
             level
             for level, kept in enumerate(SELECTIONS)
             if fields <= set(kept.fields)
-            and (self.of_whole_days if DURATION in kept.keys else self.measure in _SUMMED)
+            and (self.of_whole_days if DURATION in kept.keys else SUMMED.issuperset(self.measures))
         ]
 
     @property
     def of_whole_days(self) -> bool:
         """Whether sums of whole days serve, where a day is in the range as a whole."""
         # Hours since 1970, so that each day begins with a multiple of 24.
-        return self.measure in DURATIONS and all(start % _DAY_HOURS == 0 for start in self.starts)
+        return DURATIONS.issuperset(self.measures) and all(start % _DAY_HOURS == 0 for start in self.starts)
+
+    def _measured(self, columns: Mapping[MeasureName, Sequence[str]]) -> list[str]:
+        return [name for measure in self.measures for name in columns.get(measure, ())]
 
     def _with(self, measured: Sequence[str]) -> list[str]:
         names = {ARRIVED, *self.filters, *measured}
@@ -105,19 +122,3 @@ class Scan:
         if self.group is not None:
             names.add(self.group)
         return sorted(names)
-
-
-def _measured(measure: MeasureName) -> Sequence[str]:
-    if measure in DISTINCT:
-        return (DISTINCT[measure],)
-    match measure:
-        case "errors" | "error_rate":
-            return ("status",)
-        case "cost":
-            return (COST, COST_REST, UNPRICED)
-        case "tokens":
-            return TOKENS
-        case "duration_p50" | "duration_p95" | "duration_p99":
-            return (DURATION,)
-        case _:
-            return ()

@@ -72,10 +72,11 @@ def _scan_one(segment: SegmentColumns, question: Scan, segment_sums: SegmentSums
     places = segment_sums.places(buckets, values)
     adder = _Adder(columns, question, spots, places.size)
     segment_sums.add_sums(places, adder.sums())
-    if question.measure in DISTINCT:
-        segment_sums.add_hashes(places, adder.hashes(DISTINCT[question.measure]))
-    elif question.measure in DURATIONS:
+    if not DURATIONS.isdisjoint(question.measures):
         segment_sums.add_durations(places, adder.durations())
+    for measure in question.measures:
+        if measure in DISTINCT:
+            segment_sums.add_hashes(places, adder.hashes(DISTINCT[measure]))
 
 
 @attrs.define
@@ -208,14 +209,14 @@ class _Adder:
     def sums(self) -> dict[str, _Rows]:
         """By name what `SegmentSums` takes, each by number of bucket and value."""
         sums = {SPANS: self._spans(None)}
-        measure = self.question.measure
-        if measure in ("errors", "error_rate"):
+        measures = self.question.measures
+        if "errors" in measures or "error_rate" in measures:
             texts = self.columns.texts("status")
             if "error" in texts:
                 sums[ERRORS] = self._spans(self._at("status") == texts.index("error"))
-        elif measure == "cost":
+        if "cost" in measures:
             sums |= self._cost()
-        elif measure == "tokens":
+        if "tokens" in measures:
             for name in TOKENS:
                 sums |= self._sums(name)
         return sums

@@ -228,17 +228,14 @@ class SegmentSums:
                 return of(name)
             return [(upper << 32) + lower for upper, lower in zip(of(name + UPPER), of(name), strict=True)]
 
-        measure = self.question.measure
-        if measure in ("errors", "error_rate"):
-            return [Cell(spans, errors) for spans, errors in zip(of(SPANS), of(ERRORS), strict=True)]
-        if measure == "cost":
+        measures = self.question.measures
+        # What is not asked is zero for all.
+        cells = [Cell(spans, errors) for spans, errors in zip(of(SPANS), of(ERRORS), strict=True)]
+        if "cost" in measures:
             columns = map(whole, (COST, COST_REST, PRICED, UNPRICED))
-            return [
-                Cell(spans=spans, cost=cost * _COST_UNIT + cost_rest, priced=priced, unpriced=unpriced)
-                for spans, cost, cost_rest, priced, unpriced in zip(of(SPANS), *columns, strict=True)
-            ]
-        cells = [Cell(spans) for spans in of(SPANS)]
-        if measure == "tokens":
+            for cell, cost, cost_rest, priced, unpriced in zip(cells, *columns, strict=True):
+                cell.cost, cell.priced, cell.unpriced = cost * _COST_UNIT + cost_rest, priced, unpriced
+        if "tokens" in measures:
             for index, name in enumerate(TOKENS):
                 for cell, rows, tokens in zip(cells, of(name + ROWS), whole(name), strict=True):
                     if rows:

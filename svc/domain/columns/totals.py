@@ -139,34 +139,47 @@ class Cell:
             self.distinct = self.distinct or DistinctIds()
             self.distinct.merge(other.distinct)
 
+    def beside(self, other: Cell) -> Cell:
+        """With what other measures of the same spans come to."""
+        return attrs.evolve(
+            self,
+            tokens=self.tokens or other.tokens,
+            durations=self.durations or other.durations,
+            distinct=self.distinct or other.distinct,
+        )
+
     @property
     def estimated(self) -> bool:
         """Whether distinct ids were too many to count."""
         return self.distinct is not None and self.distinct.estimated
 
-    def row(self, measure: MeasureName) -> dict[str, Any]:
-        """The count and the measure by the names that statements over rows give them."""
+    def row(self, measures: Iterable[MeasureName]) -> dict[str, Any]:
+        """The count and the measures by the names that statements over rows give them."""
         row: dict[str, Any] = {"n": self.spans}
+        for measure in measures:
+            row |= self._measured(measure)
+        return row
+
+    def _measured(self, measure: MeasureName) -> dict[str, Any]:
         match measure:
             case "errors":
-                row["errors"] = self.errors
+                return {"errors": self.errors}
             case "error_rate":
-                row |= {"errors": self.errors, "error_rate": self.errors / self.spans}
+                return {"errors": self.errors, "error_rate": self.errors / self.spans}
             case "cost":
                 # From its text, since arithmetic would round to the digits of the context.
                 cost = Decimal(f"{self.cost}E-{COST_REST_DIGITS}") if self.priced else None
-                row |= {"cost": cost, "unpriced_spans": self.unpriced}
+                return {"cost": cost, "unpriced_spans": self.unpriced}
             case "tokens":
                 tokens = self.tokens or [None] * len(TOKENS)
-                row |= dict(zip(TOKENS, tokens, strict=True))
-                row["all_tokens"] = sum(number or 0 for number in tokens) or None
+                all_tokens = sum(number or 0 for number in tokens) or None
+                return dict(zip(TOKENS, tokens, strict=True)) | {"all_tokens": all_tokens}
             case "traces" | "sessions" | "users":
-                row["distinct_count"] = 0 if self.distinct is None else self.distinct.count
+                return {measure: 0 if self.distinct is None else self.distinct.count}
             case "duration_p50" | "duration_p95" | "duration_p99":
-                row["duration_ms"] = self._percentile(_FRACTIONS[measure])
+                return {measure: self._percentile(_FRACTIONS[measure])}
             case _:
-                pass
-        return row
+                return {}
 
     def _percentile(self, fraction: float) -> float | None:
         """By nearest rank, the middle of the bin that it lies in."""

@@ -120,35 +120,30 @@ class OverviewReads:
         nothing: Steps = [None] * len(period.starts)
         overview = Overview(p50=nothing, p95=nothing, tool_calls=nothing, tool_failures=nothing)
 
-        async def read_rows() -> None:
-            if by_value:
-                overview.rows = await self._rows(period, dimension)
+        async def read_calls() -> None:
+            overview.rows, overview.calls = await self._calls(period, dimension, by_value=by_value)
 
-        async def read_rows_before() -> None:
-            if by_value:
-                rows_before = await self._rows(period.before, dimension)
-                overview.rows_before = {row.value: row for row in rows_before}
+        async def read_calls_before() -> None:
+            rows_before, overview.calls_before = await self._calls(
+                period.before, dimension, by_value=by_value
+            )
+            overview.rows_before = {row.value: row for row in rows_before}
 
         async def read_traces() -> None:
             overview.traces = await self._traces(period)
             overview.traces_before = await self._traces(period.before)
 
-        async def read_sums() -> None:
-            overview.calls = await self._sums(period, dimension)
-            overview.calls_before = await self._sums(period.before, dimension)
-
         with trio.move_on_after(TIMEOUT_S) as patience:
             await run_together(
                 read_traces,
                 partial(self._series, period, dimension, overview),
-                read_rows,
-                read_rows_before,
-                read_sums,
+                read_calls,
+                read_calls_before,
             )
         overview.slow = patience.cancelled_caught or overview.traces is None
         return overview
 
-    def _question(self, period: DayRange, kind: str, measure: str) -> Question:
+    def _question(self, period: DayRange, kind: str, measure: str, *beside: str) -> Question:
         filters = {"kind": kind, **self.filters}
         return ask(
             self.project_id,
@@ -157,6 +152,7 @@ class OverviewReads:
             filters,
             by="started_at",
             measure=measure,
+            beside=beside,
         )
 
     async def _traces(self, period: DayRange) -> TraceHistogram | None:
@@ -174,23 +170,23 @@ class OverviewReads:
     async def _series(self, period: DayRange, dimension: Dimension, overview: Overview) -> None:
         queries = QueryStore(self.database)
         interval = "hour" if period.step.days < 1 else "day"
-        for measure, figure_of in (("cost", _cost), ("tokens", _all_tokens)):
-            question = self._question(period, "llm", measure)
-            if dimension.has_cost:
-                answer = await queries.timeseries(question, interval, dimension.field, SHOWN_APART)
-            else:
-                answer = await queries.timeseries(question, interval)
-            if measure == "cost":
-                overview.spend = split_steps(period, answer, figure_of)
-            else:
-                # Of the same values, so that a colour is one of them in both charts.
-                overview.tokens = split_steps(period, answer, figure_of, among=list(overview.spend))
+        field = dimension.field if dimension.has_cost else None
+        usage = self._question(period, "llm", "cost", "tokens")
+        answer = await queries.timeseries(usage, interval, field, SHOWN_APART)
+        overview.spend = split_steps(period, answer, _cost)
+        if field is not None and list(overview.spend) == [None]:
+            # Nothing has a price, so those with the most tokens stand apart.
+            usage = self._question(period, "llm", "tokens")
+            answer = await queries.timeseries(usage, interval, field, SHOWN_APART)
+        # Of the same values, so that a colour is one of them in both charts.
+        overview.tokens = split_steps(period, answer, _all_tokens, among=list(overview.spend))
         tools = await queries.timeseries(self._question(period, "tool", "errors"), interval)
         overview.tool_calls = folded_steps(period, tools.buckets, lambda bucket: bucket.count or None)
         overview.tool_failures = folded_steps(
             period, tools.buckets, lambda bucket: bucket.figure("errors") if bucket.count else None
         )
-        durations = await queries.durations(self._question(period, dimension.kind, "duration_p95"))
+        lengths = self._question(period, dimension.kind, "duration_p95")
+        durations = await queries.durations(lengths, interval)
         bins: list[Counter[int]] = [Counter() for _ in period.starts]
         bin_of_duration = lru_cache(maxsize=None)(partial(bin_of, unit=UNIT_MS))
         for start, by_length in durations.items():
@@ -199,33 +195,31 @@ class OverviewReads:
                 counts[bin_of_duration(duration_ms)] += number
         overview.p50, overview.p95 = ([_quantile(counts, share) for counts in bins] for share in (0.5, 0.95))
 
-    async def _rows(self, period: DayRange, dimension: Dimension) -> Sequence[CallSums]:
+    async def _calls(
+        self, period: DayRange, dimension: Dimension, *, by_value: bool
+    ) -> tuple[Sequence[CallSums], CallSums]:
+        """What calls come to by value, where asked, and all of them."""
         queries = QueryStore(self.database)
-        by_value: dict[str | None, list[Measured]] = {}
-        for measure in _measures(dimension):
-            answer = await queries.facets(
-                self._question(period, dimension.kind, measure), dimension.field, _RANKED
-            )
-            for facet in answer.facets:
-                by_value.setdefault(text_of(facet.value), []).append(facet)
-        rows = [call_sums(value, facets) for value, facets in by_value.items()]
-        return sorted(
-            rows, key=lambda row: (-(row.cost or 0), -row.calls, row.value is None, row.value or "")
-        )
-
-    async def _sums(self, period: DayRange, dimension: Dimension) -> CallSums:
-        queries = QueryStore(self.database)
-        answers = [
-            await queries.count(self._question(period, dimension.kind, measure))
-            for measure in _measures(dimension)
-        ]
-        # What is spent does not depend on what is split.
-        beside = [] if dimension.has_cost else ["cost", "tokens"]
-        answers += [await queries.count(self._question(period, "llm", measure)) for measure in beside]
-        return call_sums(None, answers)
+        rows: list[CallSums] = []
+        if by_value:
+            for ranked_by in ("cost", "tokens") if dimension.has_cost else ("count",):
+                beside = [name for name in _measures(dimension) if name != ranked_by]
+                question = self._question(period, dimension.kind, ranked_by, *beside)
+                ranked, total = await queries.ranked(question, dimension.field, _RANKED)
+                rows = [call_sums(text_of(facet.value), [facet]) for facet in ranked.facets]
+                if len(rows) < _RANKED or rows[0].cost is not None:
+                    break
+        else:
+            total = await queries.count(self._question(period, dimension.kind, *_measures(dimension)))
+        answers = [total]
+        if not dimension.has_cost:
+            # What is spent does not depend on what is split.
+            answers.append(await queries.count(self._question(period, "llm", "cost", "tokens")))
+        rows.sort(key=lambda row: (-(row.cost or 0), -row.calls, row.value is None, row.value or ""))
+        return rows, call_sums(None, answers)
 
 
-def _measures(dimension: Dimension) -> Sequence[str]:
+def _measures(dimension: Dimension) -> tuple[str, ...]:
     """What is asked of each value; the count comes with any of it."""
     costs = ("cost", "tokens") if dimension.has_cost else ()
     return ("errors", "duration_p50", "duration_p95", *costs)
@@ -237,7 +231,7 @@ def text_of(value: object) -> str | None:
 
 
 def call_sums(value: str | None, answers: Sequence[Measured]) -> CallSums:
-    """From answers that measure one thing each; the count is that of the first."""
+    """From answers that each measure some of it; the count is that of the first."""
 
     def figure(name: str) -> Any:
         figures = (answer.figure(name) for answer in answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from svc.domain.columns.encoding import (
     unpack_bytes,
     unpack_texts,
 )
-from svc.domain.columns.scan import Scan, SegmentColumns
+from svc.domain.columns.scan import DISTINCT, DURATIONS, SUMMED, Scan, SegmentColumns, read_together
 from svc.domain.columns.scanning import scan
 from svc.domain.columns.segment_sums import SegmentSums
 from svc.domain.columns.summing import summed
@@ -150,39 +151,42 @@ def plain_cells(
             continue
         bucket = max((start for start in question.starts if start <= hour), default=None)
         for value in (None,) if group is None else question.groups_of(row.get(group)):
-            cells[bucket, value].add(plain_cell(row, question.measure))
+            cells[bucket, value].add(plain_cell(row, question.measures))
     return dict(cells)
 
 
-def plain_cell(row: Mapping[str, Any], measure: MeasureName) -> Cell:
+def plain_cell(row: Mapping[str, Any], measures: Sequence[MeasureName]) -> Cell:
     cell = Cell(spans=1)
-    match measure:
-        case "errors" | "error_rate":
-            cell.errors = int(row["status"] == "error")
-        case "cost":
-            cell.unpriced = row[UNPRICED]
-            if row[COST] is not None:
-                cell.priced, cell.cost = 1, row[COST] * 10**12 + row[COST_REST]
-        case "tokens":
-            values = [row[name] for name in TOKENS]
-            cell.tokens = values if any(value is not None for value in values) else None
-        case "duration_p50" | "duration_p95" | "duration_p99":
-            cell.durations = None if row[DURATION] is None else {row[DURATION]: 1}
-        case "traces" | "sessions" | "users":
-            name = {"traces": TRACE, "sessions": "session_id", "users": "user_id"}[measure]
-            if row.get(name) is not None:
-                hashed = totals.trace_hash if name == TRACE else totals.text_hash
-                cell.distinct = DistinctIds({hashed(row[name])})
-        case _:
-            pass
+    if not {"errors", "error_rate"}.isdisjoint(measures):
+        cell.errors = int(row["status"] == "error")
+    if "cost" in measures:
+        cell.unpriced = row[UNPRICED]
+        if row[COST] is not None:
+            cell.priced, cell.cost = 1, row[COST] * 10**12 + row[COST_REST]
+    if "tokens" in measures:
+        values = [row[name] for name in TOKENS]
+        cell.tokens = values if any(value is not None for value in values) else None
+    if not DURATIONS.isdisjoint(measures):
+        cell.durations = None if row[DURATION] is None else {row[DURATION]: 1}
+    for name in [DISTINCT[measure] for measure in measures if measure in DISTINCT]:
+        if row.get(name) is not None:
+            hashed = totals.trace_hash if name == TRACE else totals.text_hash
+            cell.distinct = DistinctIds({hashed(row[name])})
     return cell
+
+
+#: Measures that are read together; of distinct ids one at a time.
+groups_of_measures = st.one_of(
+    *(st.lists(st.sampled_from(sorted(kind)), min_size=1, unique=True) for kind in (SUMMED, DURATIONS)),
+    st.sampled_from([[name] for name in DISTINCT]),
+)
 
 
 @given(st.lists(spans, min_size=1, max_size=3), st.data())
 def test_segments_add_up_to_what_a_loop_over_spans_says(
     segments: list[list[dict[str, Any]]], data: st.DataObject
 ) -> None:
-    measure = data.draw(st.sampled_from(sorted(MEASURES)))
+    measures = data.draw(groups_of_measures)
     by_event_time = data.draw(st.booleans())
     first = DAY if by_event_time else NEXT_DAY
     low = data.draw(st.integers(first - 2, first + 25))
@@ -193,7 +197,7 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
     hours = sorted(data.draw(st.one_of(all_hours, st.sets(st.integers(0, 23), min_size=1))))
     starts = data.draw(st.sampled_from([[], list(range(low, high)), [first - 24, first, first + 24]]))
     question = Scan(
-        measure=measure,
+        measures=measures,
         by_event_time=by_event_time,
         hours=(low, high),
         filters={}
@@ -231,7 +235,7 @@ def test_sums_beyond_what_a_float_holds_are_exact() -> None:
         for n in range(9)
     ]
     rows.append(rows[0] | {COST: 1})
-    question = Scan("cost", True, (DAY, DAY + 24), {})
+    question = Scan(["cost"], True, (DAY, DAY + 24), {})
     cells = cells_of(question, [segment_of(rows, question.columns, range(24))])
     assert cells[None, None].cost == (9 * MOST + 1) * 10**12 + 10 * (10**12 - 1)
 
@@ -241,7 +245,7 @@ def test_what_lies_side_by_side_is_added_up_before_it_is_much(monkeypatch: pytes
         {COST: 5, COST_REST: 7, ARRIVED: n % 24, BEGAN: n % 24, UNPRICED: 0, "name": f"name {n % 3}"}
         for n in range(240)
     ]
-    question = Scan("cost", True, (DAY, DAY + 24), {}, group="name")
+    question = Scan(["cost"], True, (DAY, DAY + 24), {}, group="name")
     segments = [segment_of(rows[n : n + 24], question.columns, range(24)) for n in range(0, 240, 24)]
     untidy = SegmentSums(question)
     assert scan(segments, untidy) == 30
@@ -311,3 +315,12 @@ def _mixed(number: int) -> int:
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
     return number ^ number >> 31
+
+
+def test_every_measure_is_read_with_its_kind() -> None:
+    assert read_together(["duration_p50", "errors", "traces", "cost", "duration_p95"]) == [
+        ["errors", "cost"],
+        ["duration_p50", "duration_p95"],
+        ["traces"],
+    ]
+    assert sorted(chain.from_iterable(read_together(sorted(MEASURES)))) == sorted(MEASURES)

@@ -22,7 +22,7 @@ from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.questions import column_answers, column_segments, grouped
-from svc.store.reads.questions.questions import ask
+from svc.store.reads.questions.questions import Question, ask
 from tests.conftest import copied, filled_once
 from tests.examples import share
 from tests.store.as_json import JsonQueries
@@ -338,6 +338,44 @@ async def test_days_that_are_added_up_answer_from_their_sums_alone(
                     mine = await JsonQueries(sent).timeseries(question, "hour", field, 50)
                     async with rows_alone(monkeypatch):
                         assert await JsonQueries(sent).timeseries(question, "hour", field, 50) == mine
+
+
+async def figures(queries: JsonQueries, question: Question) -> dict[Any, dict[str, Any]]:
+    """What an answer says of all, of each value and of each bucket, by what it is of."""
+    total = await queries.count(question)
+    found = {"all": {name: total[name] for name in total if name not in ("measure", "unit", "by")}}
+    for field in ("model_id", "tag"):
+        facets = (await queries.facets(question, field, 50))["facets"]
+        found |= {(field, facet["value"]): facet for facet in facets}
+    series = await queries.timeseries(question, "day", "status", 9)
+    found |= {bucket["bucket_start"]: bucket for bucket in series["buckets"]}
+    return found | {
+        (group["value"], bucket["bucket_start"]): bucket
+        for group in series["series"]
+        for bucket in group["buckets"]
+    }
+
+
+@pytest.mark.parametrize("by", ["created_at", "started_at"])
+@pytest.mark.parametrize("from_rows", [False, True], ids=["columns", "rows"])
+async def test_measures_asked_together_are_what_each_says_alone(
+    built: Database, monkeypatch: pytest.MonkeyPatch, by: str, from_rows: bool
+) -> None:
+    low, high = NOW - 2 * DAY - timedelta(minutes=13), NOW - timedelta(minutes=17)
+    asked = ("cost", "errors", "tokens", "duration_p50", "duration_p95", "traces")
+    if from_rows:
+        monkeypatch.setattr(grouped, "columns_know", lambda *_: False)
+    queries = JsonQueries(built)
+
+    async def of(measure: str, *beside: str) -> dict[Any, dict[str, Any]]:
+        question = ask(1, SPANS.name, (low, high), {}, by=by, measure=measure, beside=beside)
+        return await figures(queries, question)
+
+    alone: dict[Any, dict[str, Any]] = {}
+    for measure in asked:
+        for key, figure in (await of(measure)).items():
+            alone[key] = alone.get(key, {}) | figure
+    assert await of(*asked) == alone
 
 
 async def test_percentiles_of_whole_days_come_from_their_sums_alone(

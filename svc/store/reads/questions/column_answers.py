@@ -18,7 +18,7 @@ import attrs
 
 from svc.domain.calendar import EPOCH, hour_of
 from svc.domain.columns.encoding import TEXTS, TOKENS
-from svc.domain.columns.scan import DISTINCT, Scan, SegmentColumns
+from svc.domain.columns.scan import DISTINCT, DURATIONS, Scan, SegmentColumns, read_together
 from svc.domain.columns.totals import Cell, DistinctIds, Key, cost_units, text_hash, trace_hash
 from svc.domain.queries.datasets import SPANS, Field
 from svc.domain.queries.measures import MeasureName
@@ -102,19 +102,32 @@ async def column_cells(
     asked = await asked_of_columns(database, question, grouping)
 
     async def work(connection: Connection) -> dict[Key, Cell] | None:
-        added = _Added(asked.scan)
-        rows = await worked_through(connection, asked, added.add)
-        if rows is None:
-            return None
-        cells = _row_cells(asked, rows)
-        await in_thread(added.give_to, cells)
-        return cells if len(cells) <= MOST_CELLS else None
+        cells: dict[Key, Cell] = {}
+        for measures in read_together(asked.measures):
+            of_measures = await _cells(connection, attrs.evolve(asked, measures=measures))
+            if of_measures is None:
+                return None
+            # One snapshot for all, so all have the same cells.
+            for key, cell in of_measures.items():
+                cells[key] = cells[key].beside(cell) if key in cells else cell
+        return cells
 
     cells = await database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
     if cells is None:
         return None
     moments = {bucket: None if bucket is None else EPOCH + bucket * _HOUR for bucket, _value in cells}
     return {(moments[bucket], value): cell for (bucket, value), cell in cells.items()}
+
+
+async def _cells(connection: Connection, asked: AskedColumns) -> dict[Key, Cell] | None:
+    """The cells of measures that are read together; None where the rows are to be asked instead."""
+    added = _Added(asked.scan)
+    rows = await worked_through(connection, asked, added.add)
+    if rows is None:
+        return None
+    cells = _row_cells(asked, rows)
+    await in_thread(added.give_to, cells)
+    return cells if len(cells) <= MOST_CELLS else None
 
 
 async def asked_of_columns(database: Database, question: Question, grouping: Grouping) -> AskedColumns:
@@ -125,7 +138,7 @@ async def asked_of_columns(database: Database, question: Question, grouping: Gro
         for field in fields
         if field.type == "attribute"
     }
-    return AskedColumns(question, grouping, dictionaries)
+    return AskedColumns(question, grouping, dictionaries, [measure.name for measure in question.measures])
 
 
 async def worked_through(
@@ -176,11 +189,15 @@ class _Added:
 
 @attrs.frozen
 class AskedColumns:
-    """A question with the dictionaries of its attributes: what columns and rows are both asked by."""
+    """A question with the dictionaries of its attributes: what columns and rows are both asked by.
+
+    `measures` are all of the question, or those that are read together.
+    """
 
     question: Question
     grouping: Grouping
     dictionaries: Mapping[str, Mapping[str, str | None]]
+    measures: Sequence[MeasureName]
 
     @property
     def group(self) -> str | None:
@@ -194,7 +211,7 @@ class AskedColumns:
         low = EPOCH if question.low is None else max(EPOCH, ceil_hour(question.low))
         high = _END if question.high is None else max(low, hour_of(question.high))
         return Scan(
-            measure=question.measure.name,
+            measures=self.measures,
             by_event_time=question.by_event_time,
             hours=(hours_since_epoch(low), hours_since_epoch(high)),
             filters=self._filters(),
@@ -240,7 +257,9 @@ def _all_of(tests: Sequence[Callable[[str | None], bool]]) -> Callable[[str | No
 
 async def _rows(connection: Connection, asked: AskedColumns, cover: Cover) -> Sequence[Any]:
     """What the rows that columns do not cover come to, in parts; more than `MOST_PARTS` are too many."""
-    question, measure = asked.question, asked.question.measure.name
+    question = asked.question
+    # Measures that are read together have one of these at most.
+    split = next((_SPLIT[measure] for measure in asked.measures if measure in _SPLIT), "null")
     where = question.where()
     raw = (
         f"unnest({where.value([low for low, _ in cover.raw])}::timestamptz[],"
@@ -249,8 +268,7 @@ async def _rows(connection: Connection, asked: AskedColumns, cover: Cover) -> Se
     interval = asked.grouping.interval
     bucket = "null" if interval is None else f"date_trunc('{interval}', {question.time_column}, 'UTC')"
     columns = (
-        f"{bucket}::timestamptz as bucket, {asked.group or 'null'}::text as value,"
-        f" ({_SPLIT.get(measure, 'null')})::text as split"
+        f"{bucket}::timestamptz as bucket, {asked.group or 'null'}::text as value, ({split})::text as split"
     )
     # Rows of each uncovered stretch by the index on when they arrived.
     lists = [
@@ -265,7 +283,9 @@ async def _rows(connection: Connection, asked: AskedColumns, cover: Cover) -> Se
                 f" and started_at < {where.value(high)} and not exists (select from {raw}"
                 " where created_at >= stretch.low and created_at < stretch.high)"
             )
-    parts = "".join(f", {sql}" for sql in [_PARTS.get(measure, "")] if sql)
+    parts = "".join(
+        f", {sql}" for sql in dict.fromkeys(_PARTS.get(name, "") for name in asked.measures) if sql
+    )
     return await connection.fetch(
         f"select {columns}, count(*) as n{parts} from ({' union all '.join(lists)}) as span"
         f" group by 1, 2, 3 limit {MOST_PARTS + 1}",
@@ -274,12 +294,11 @@ async def _rows(connection: Connection, asked: AskedColumns, cover: Cover) -> Se
 
 
 def _row_cells(asked: AskedColumns, rows: Sequence[Any]) -> dict[Key, Cell]:
-    measure = asked.question.measure.name
     cells: dict[Key, Cell] = {}
     for row in rows:
         bucket_hour = None if row["bucket"] is None else hours_since_epoch(row["bucket"])
         for value in asked.groups_of(row["value"]):
-            cells.setdefault((bucket_hour, value), Cell()).add(_row_cell(row, measure))
+            cells.setdefault((bucket_hour, value), Cell()).add(_row_cell(row, asked.measures))
     return cells
 
 
@@ -296,18 +315,19 @@ def _edges(question: Question) -> list[tuple[datetime, datetime]]:
     return edges
 
 
-def _row_cell(row: Any, measure: MeasureName) -> Cell:
+def _row_cell(row: Any, measures: Sequence[MeasureName]) -> Cell:
     cell = Cell(spans=row["n"])
-    split = row["split"]
-    if measure in ("errors", "error_rate"):
+    if "errors" in measures or "error_rate" in measures:
         cell.errors = row["errors"]
-    elif measure == "cost":
+    if "cost" in measures:
         cell.cost = cost_units(row["cost"]) if row["priced"] else 0
         cell.priced, cell.unpriced = row["priced"], row["unpriced"]
-    elif measure == "tokens":
+    if "tokens" in measures:
         cell.tokens = [None if row[name] is None else int(row[name]) for name in TOKENS]
-    elif split is not None and measure in DISTINCT:
-        cell.distinct = DistinctIds({trace_hash(split) if measure == "traces" else text_hash(split)})
-    elif split is not None:
+    if (split := row["split"]) is None:
+        return cell
+    if DURATIONS.isdisjoint(measures):
+        cell.distinct = DistinctIds({trace_hash(split) if "traces" in measures else text_hash(split)})
+    else:
         cell.durations = {int(split): row["n"]}
     return cell

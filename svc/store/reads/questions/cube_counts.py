@@ -41,7 +41,7 @@ class GroupKey:
 
 def cube_field(question: Question, key: GroupKey) -> str | None:
     """The field of the cube that answers the question, '' for the total, None when none does."""
-    if question.dataset not in CUBED or question.measure is not COUNT or question.by_event_time:
+    if question.dataset not in CUBED or question.measures != (COUNT,) or question.by_event_time:
         return None
     if question.spans is not None:
         return None

@@ -134,6 +134,19 @@ class GroupedRows:
         key = GroupKey(field.name, "value", "value", field.name)
         return await self._rows(question, key, Grouping(field=field), top_n, ascending=ascending)
 
+    async def largest_and_total(self, question: Question, field: Field, top_n: int) -> tuple[list[Row], Row]:
+        """The values with the most of the measure, and the row of everything."""
+        await require_fields(self.database, question.project_id, (field, *question.fields))
+        # A span may have several values of an attribute, so they do not add up to all spans.
+        cells = None if field.type == "attribute" else await self._cells(question, Grouping(field=field))
+        if cells is None:
+            return await self.largest(question, field, top_n), await self.total(question)
+        groups = [_row(question, cell, value) for (_start, value), cell in cells.items()]
+        total = Cell()
+        for cell in cells.values():
+            total.add(cell)
+        return _ranked(question, groups, top_n, ascending=False), _row(question, total, None) if cells else {}
+
     async def _largest_attribute_values(
         self, question: Question, field: Field, top_n: int, *, ascending: bool
     ) -> list[Row]:
@@ -212,13 +225,15 @@ def _source(question: Question) -> str:
 
 
 def _sums(question: Question) -> str:
-    """The count of a group, and the columns of its measure."""
-    n = "sum(value)" if question.dataset.counted_as == "sum" else "count(*)"
-    return f"{n} as n{measure_columns(question.dataset, question.measure).sql()}"
+    """The count of a group, and the columns of its measures."""
+    columns = {"n": "sum(value)" if question.dataset.counted_as == "sum" else "count(*)"}
+    for measure in question.measures:
+        columns |= measure_columns(question.dataset, measure).columns
+    return ", ".join(f"{sql} as {name}" for name, sql in columns.items())
 
 
 def _row(question: Question, cell: Cell, key: Any) -> Row:
-    row = cell.row(question.measure.name)
+    row = cell.row(measure.name for measure in question.measures)
     row["key"] = key
     if cell.estimated:
         row[ESTIMATED] = True

@@ -34,10 +34,6 @@ class MeasureColumns:
     ranking: str
     show: Callable[[Measured, Mapping[str, Any]], None]
 
-    def sql(self) -> str:
-        """The columns as they stand in a select list behind others; empty for the plain count."""
-        return "".join(f", {sql} as {name}" for name, sql in self.columns.items())
-
 
 def measure_columns(dataset: Dataset, measure: QueryMeasure) -> MeasureColumns:
     """The columns of a measure over the rows of a dataset."""
@@ -55,9 +51,9 @@ def decimal_text(value: Decimal) -> str:
 
 def _distinct(name: MeasureName, column: str) -> MeasureColumns:
     return MeasureColumns(
-        {"distinct_count": f"count(distinct {column})"},
-        "distinct_count",
-        lambda answer, row: setattr(answer, name, row.get("distinct_count") or 0),
+        {name: f"count(distinct {column})"},
+        name,
+        lambda answer, row: setattr(answer, name, row.get(name) or 0),
     )
 
 
@@ -65,9 +61,9 @@ def _percentile(name: MeasureName, fraction: str) -> MeasureColumns:
     # Rows without an end have no duration, and an aggregate over an order leaves nulls out.
     duration_ms = "extract(epoch from ended_at - started_at)::float8 * 1000"
     return MeasureColumns(
-        {"duration_ms": f"percentile_disc({fraction}) within group (order by {duration_ms})"},
-        "duration_ms",
-        lambda answer, row: setattr(answer, name, row.get("duration_ms")),
+        {name: f"percentile_disc({fraction}) within group (order by {duration_ms})"},
+        name,
+        lambda answer, row: setattr(answer, name, row.get(name)),
     )
 
 

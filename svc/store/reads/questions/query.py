@@ -150,13 +150,15 @@ class QueryStore:
         answer.notes = await self._notes(question, rows.values(), total, look_notes)
         return _headed(answer, question)
 
-    async def durations(self, question: Question) -> Mapping[Any, Mapping[float, int]]:
-        """By whole hour: how many spans took about so many milliseconds; of a question about a percentile."""
+    async def durations(
+        self, question: Question, interval: str = "hour"
+    ) -> Mapping[Any, Mapping[float, int]]:
+        """By hour or day: how many spans took about so many milliseconds. The measure is a percentile."""
         assert question.low is not None, "whoever asks gives a range"
         assert question.high is not None, "whoever asks gives a range"
-        starts = bucket_starts(question.low, question.high, "hour")
-        key, grouping = _buckets_key(question, "hour", starts)
-        assert grouping is not None, "columns know hours"
+        starts = bucket_starts(question.low, question.high, interval)
+        key, grouping = _buckets_key(question, interval, starts)
+        assert grouping is not None, "columns know hours and days"
         return await self._groups.durations(question, key, grouping)
 
     async def facets(self, question: Question, field: str, top_n: int, *, ascending: bool = False) -> Ranked:
@@ -167,12 +169,21 @@ class QueryStore:
         facet = field_of(question.dataset, field, facet=True)
         question, look_notes = await self._by_payload.chosen(question, facet)
         rows = await self._groups.largest(question, facet, top_n, ascending=ascending)
-        facets = [
-            _measured(Facet(value=jsonable(row["key"]), count=_count(row)), question, row) for row in rows
-        ]
+        facets = [_facet(question, row) for row in rows]
         answer = _headed(Ranked(field=facet.name, facets=facets), question)
         answer.notes = await self._notes(question, rows, len(rows), look_notes)
         return answer
+
+    async def ranked(self, question: Question, field: str, top_n: int) -> tuple[Ranked, Counted]:
+        """The values of a field with the most of the measure, and everything, without notes."""
+        facet = field_of(question.dataset, field, facet=True)
+        question, _ = await self._by_payload.chosen(question, facet)
+        rows, total = await self._groups.largest_and_total(question, facet, top_n)
+        facets = [_facet(question, row) for row in rows]
+        return (
+            _headed(Ranked(field=facet.name, facets=facets), question),
+            _headed(_measured(Counted(count=_count(total)), question, total), question),
+        )
 
     async def search(
         self, question: Question, q: str | None, mode: str | None, limit: int, cursor: str | None
@@ -304,9 +315,14 @@ def _headed(answer: _Answer, question: Question) -> _Answer:
 
 
 def _measured(group: _Group, question: Question, row: Mapping[str, Any]) -> _Group:
-    """The group with the value of the measure."""
-    measure_columns(question.dataset, question.measure).show(group, row)
+    """The group with the values of the measures."""
+    for measure in question.measures:
+        measure_columns(question.dataset, measure).show(group, row)
     return group
+
+
+def _facet(question: Question, row: Mapping[str, Any]) -> Facet:
+    return _measured(Facet(value=jsonable(row["key"]), count=_count(row)), question, row)
 
 
 def _buckets(

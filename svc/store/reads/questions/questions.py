@@ -70,7 +70,7 @@ class ChosenSpans:
 
 @attrs.frozen
 class Question:
-    """What every question has: project, dataset, range and the time it is on, filters, a measure."""
+    """What every question has: project, dataset, range and the time it is on, filters, measures."""
 
     project_id: int
     dataset: Dataset
@@ -78,6 +78,8 @@ class Question:
     high: datetime | None
     filters: tuple[tuple[Field, FilterValue], ...]
     measure: QueryMeasure = COUNT
+    #: Measures that each group is asked for beside the one that ranks them; one of all counts distinct ids.
+    beside: tuple[QueryMeasure, ...] = ()
     #: Nothing but these, by `svc.store.reads.questions.spans_by_payload`.
     spans: ChosenSpans | None = None
     time_column: str = attrs.field(kw_only=True)
@@ -90,6 +92,11 @@ class Question:
     def by_event_time(self) -> bool:
         """Whether its range is on when rows happened, not on when they arrived."""
         return self.time_column != self.dataset.time_column
+
+    @property
+    def measures(self) -> tuple[QueryMeasure, ...]:
+        """All that is measured, the one that ranks groups first."""
+        return (self.measure, *self.beside)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -118,13 +125,15 @@ def ask(
     *,
     by: str | None = None,
     measure: str | None = None,
+    beside: Sequence[str] = (),
 ) -> Question:
     """Check the parts that all questions share. Raises `Refused` naming the offender."""
     source = DATASETS.get(dataset)
     if source is None:
         raise Refused(UNKNOWN_DATASET.saying(f"unknown dataset '{dataset[:100]}'", allowed=list(DATASETS)))
     narrowed = checked_filters(source, filters)
-    question = Question(project_id, source, *in_order(*bounds), narrowed, _measure(source, measure))
+    measures = _measure(source, measure), tuple(_measure(source, name) for name in beside)
+    question = Question(project_id, source, *in_order(*bounds), narrowed, *measures)
     return question if by is None else attrs.evolve(question, time_column=_time(source, by))
 
 
