@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from trio_asyncio import trio_as_aio
 
@@ -244,6 +244,7 @@ def test_a_period_of_one_day_is_said_so() -> None:
 
 
 @given(st.lists(st.none() | st.floats(0, 1e12), min_size=10, max_size=10))
+@example([None] * 9 + [2.2250738585e-313])
 def test_bars_and_lines_stay_within_their_drawing(values: list[float | None]) -> None:
     moment = datetime(2026, 11, 22, 10, tzinfo=UTC)
     maker = ChartMaker(DayRange.of({"range": "today"}, moment), lambda low, high: "/")

@@ -6,7 +6,7 @@ says stands in its title and in the table too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -21,6 +21,8 @@ HEIGHT: Final = 144
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 374, 14, 124
 #: Ends of an axis that read well in halves.
 TOPS: Final = (1, 2, 4, 6, 8, 10)
+#: What no unit of ours goes below; pixels for each of less would be without end.
+_NOTHING: Final = 1e-24
 #: Labels under the axis, at most.
 _LABELS: Final = 7
 
@@ -109,7 +111,7 @@ class ChartMaker:
         totals = [
             sum(line.values[number] or 0.0 for line in series) for number in range(len(self.period.starts))
         ]
-        top = round_up(max(totals, default=0.0) or 1.0, TOPS)
+        top = _axis_top(totals)
         scale = (_BOTTOM - _TOP) / top
         steps = []
         for number, step in enumerate(self._steps(series, write)):
@@ -128,8 +130,8 @@ class ChartMaker:
         self, head: ChartHead, series: Sequence[ChartSeries], write: Callable[[float | None], str]
     ) -> OverviewChart:
         """A line for each series; steps without a value interrupt it."""
-        figures = (value for line in series for value in line.values if value)
-        top = round_up(max(figures, default=1.0), TOPS)
+        figures = (value for line in series for value in line.values if value is not None)
+        top = _axis_top(figures)
         scale = (_BOTTOM - _TOP) / top
         steps = self._steps(series, write)
         lines: list[tuple[str, Tone]] = []
@@ -210,6 +212,12 @@ def _line(points: Sequence[str], tone: Tone) -> list[tuple[str, Tone]]:
         x, y = points[0].split(",")
         return [(f"{float(x) - 1.5:.1f},{y} {float(x) + 1.5:.1f},{y}", tone)]
     return [(" ".join(points), tone)]
+
+
+def _axis_top(figures: Iterable[float]) -> float:
+    """The round number that an axis ends at: 1 where nothing is larger than `_NOTHING`."""
+    largest = max(figures, default=0.0)
+    return round_up(largest if largest > _NOTHING else 1.0, TOPS)
 
 
 def _ticks(top: float, write: Callable[[float | None], str]) -> list[tuple[float, str]]:
