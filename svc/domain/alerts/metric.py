@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.alerts.params import MetricParams
 from svc.domain.detect.engine.arrays import Floats
 from svc.domain.detect.engine.axis import BINS, UNIT_MS
 from svc.domain.detect.engine.histogram import Histogram
+from svc.domain.lazy_numpy import np
 
 #: The days before whose same windows a change is measured against, and how many of them must have rows.
 DAYS_BEFORE: Final = 7

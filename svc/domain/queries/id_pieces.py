@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import numpy as np
+from svc.domain.lazy_numpy import np
 
 #: Bytes of an id, and characters of the pieces that are marked: one of five stands in one of 40,000 ids, one
 #: of four in one of 2,300, which fill a page soon enough without any signature.

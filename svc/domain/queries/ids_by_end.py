@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
-import numpy as np
 
+from svc.domain.lazy_numpy import np
 from svc.domain.queries.id_pieces import ID_BYTES
 
 #: Of each id its two halves, as numbers in the order of their bytes.

@@ -5,17 +5,20 @@ Owns: the names of their types, and what is asked of many slots at once. Pure.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from svc.domain.detect.engine.slots import block_of_week
+from svc.domain.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: An array of whole numbers: slots, bins, counts.
-Ints = NDArray[np.int64]
+Ints: TypeAlias = "NDArray[np.int64]"
 #: An array of real numbers.
-Floats = NDArray[np.float64]
+Floats: TypeAlias = "NDArray[np.float64]"
 #: An array of yes and no.
-Flags = NDArray[np.bool_]
+Flags: TypeAlias = "NDArray[np.bool_]"
 
 
 def blocks_held(slots: Ints) -> int:

@@ -14,9 +14,9 @@ import math
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine.arrays import Floats
+from svc.domain.lazy_numpy import np
 
 #: Statistics are kept as whole numbers of this many to a nat, so that sums are exact in any order and a
 #: judgement that goes on from a checkpoint equals one from the start, bit by bit.

@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import Final, Literal
 
 import attrs
-import numpy as np
 
 from protocol.detection import ESCALATES_BY, REOPENS_WITHIN
 from svc.domain.detect.engine import beta
@@ -24,6 +23,7 @@ from svc.domain.detect.engine.arrays import Flags, Floats, Ints
 from svc.domain.detect.engine.bars import GRAIN
 from svc.domain.detect.engine.beta import ln_beta
 from svc.domain.detect.engine.slots import SLOT_S, SLOTS_PER_WINDOW
+from svc.domain.lazy_numpy import np
 
 
 @attrs.frozen

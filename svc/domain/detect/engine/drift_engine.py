@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine import bars
 from svc.domain.detect.engine.arrays import Floats, Ints
@@ -40,6 +39,7 @@ from svc.domain.detect.engine.rate_engine import TRAFFIC_DAYS, outside
 from svc.domain.detect.engine.rate_track import Arm, RateAlarm, RateTrack, advance
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, day_start
 from svc.domain.detect.engine.tallies import SizeTallies
+from svc.domain.lazy_numpy import np
 
 
 @attrs.frozen

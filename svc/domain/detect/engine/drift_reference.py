@@ -11,14 +11,14 @@ import math
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine.arrays import Floats, Ints, blocks_held
 from svc.domain.detect.engine.axis import BINS, LN_RATIO
-from svc.domain.detect.engine.histogram import CENTRES, Histogram, winsorised
+from svc.domain.detect.engine.histogram import Histogram, centres, winsorised
 from svc.domain.detect.engine.rate_reference import EXPECTED_UNITS, Gathered, RateReference, reference_of
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, STRATA, stratum
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
+from svc.domain.lazy_numpy import np
 
 #: A window closes on the first six-hour border at which it holds so many rows.
 WINDOW_ROWS: Final = 30
@@ -253,7 +253,7 @@ def _lag_one(residuals: Floats) -> float:
 
 def _tail_residual(by_stratum: Floats, locations: Floats) -> float:
     """The residual above which a twentieth of the rows lie, each against its own stratum."""
-    residuals = (CENTRES[None, :] - locations[:, None]).ravel()
+    residuals = (centres()[None, :] - locations[:, None]).ravel()
     counts = by_stratum.ravel()
     order = np.argsort(residuals)
     cumulative = np.cumsum(counts[order])

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine import bars, change_point
 from svc.domain.detect.engine.bars import GRAIN
@@ -24,6 +23,7 @@ from svc.domain.detect.engine.histogram import log_distance, log_quantile
 from svc.domain.detect.engine.rate_track import RateAlarm
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, STRATA, stratum
 from svc.domain.detect.engine.tallies import SizeTallies
+from svc.domain.lazy_numpy import np
 
 #: One window counts for no more standard deviations than this.
 CLIP: Final = 4.0

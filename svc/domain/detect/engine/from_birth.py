@@ -15,7 +15,6 @@ import math
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine import beta, change_point
 from svc.domain.detect.engine.arrays import Flags, Ints
@@ -23,6 +22,7 @@ from svc.domain.detect.engine.change_point import Climb, climb, first_true
 from svc.domain.detect.engine.rate_track import Proportion
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 from svc.domain.detect.engine.tallies import RateTallies
+from svc.domain.lazy_numpy import np
 
 #: The share of failures up to which a tool may be bad without being reported before it has a baseline.
 TOLERATED: Final = 0.2

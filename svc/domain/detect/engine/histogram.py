@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine.arrays import Floats, Ints
 from svc.domain.detect.engine.axis import BINS, LN_RATIO
+from svc.domain.lazy_numpy import np
 
-#: ln(value / unit) at the middle of each bin.
-CENTRES: Final[Floats] = np.arange(0.5, BINS, dtype=np.float64) * LN_RATIO
 #: The share of rows pulled in at either end before the mean is taken.
 WINSORISED: Final = 0.005
+
+
+@cache
+def centres() -> Floats:
+    """ln(value / unit) at the middle of each bin."""
+    return np.arange(0.5, BINS, dtype=np.float64) * LN_RATIO
 
 
 def bins_of(values: Floats, unit: float) -> Ints:

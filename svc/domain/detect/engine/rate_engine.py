@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine import bars
 from svc.domain.detect.engine.arrays import Flags, Floats, Ints
@@ -28,6 +27,7 @@ from svc.domain.detect.engine.rate_reference import (
 from svc.domain.detect.engine.rate_track import Arm, RateAlarm, RateTrack, advance
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, day_start
 from svc.domain.detect.engine.tallies import RateTallies
+from svc.domain.lazy_numpy import np
 
 #: The least factor by which a rate must rise to be looked for, unless the project sets another.
 RISE: Final = 2.0

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine import bars, beta
 from svc.domain.detect.engine.arrays import Flags, Ints, blocks_held
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
 from svc.domain.detect.engine.tallies import RateTallies
+from svc.domain.lazy_numpy import np
 
 #: Enough to judge by: either of (units, slots) …
 ARMED_AT: Final = ((200, 7 * SLOTS_PER_DAY), (500, SLOTS_PER_DAY))

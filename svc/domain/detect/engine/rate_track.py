@@ -11,7 +11,6 @@ import math
 from typing import Final, Literal
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine import bars, beta, change_point
 from svc.domain.detect.engine.arrays import Floats, Ints
@@ -20,6 +19,7 @@ from svc.domain.detect.engine.change_point import Climb, Onset, climb, climb_on,
 from svc.domain.detect.engine.rate_reference import RateReference
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY
 from svc.domain.detect.engine.tallies import RateTallies
+from svc.domain.lazy_numpy import np
 
 ArmName = Literal["cusum", "outage", "fewer"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.engine.arrays import Flags, Floats, Ints
 from svc.domain.detect.engine.axis import BINS
-from svc.domain.detect.engine.histogram import CENTRES, Histogram
+from svc.domain.detect.engine.histogram import Histogram, centres
+from svc.domain.lazy_numpy import np
 
 
 @attrs.frozen(eq=False)
@@ -149,7 +149,7 @@ class SizeTallies:
         for bin_, rows in less:
             counts[bin_] = max(counts[bin_] - rows, 0.0)
         total = float(counts.sum())
-        return float((counts * np.exp(CENTRES)).sum()) / total if total else None
+        return float((counts * np.exp(centres())).sum()) / total if total else None
 
     def tails(self, thresholds: Ints) -> RateTallies:
         """Rows at or above the bin that `thresholds` names for each of them, as failures, by slot."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
-import numpy as np
 
 from svc.domain.detect.detectors.malformed_output import learned
 from svc.domain.detect.engine.drift_engine import DriftSettings, DriftState, judge_drift
@@ -23,10 +22,10 @@ from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, day_
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
 from svc.domain.detect.findings.bucket import BucketState
 from svc.domain.detect.findings.changes import Change, of_drift, of_early, of_rate
+from svc.domain.lazy_numpy import np
 
 #: Answers that are no JSON are looked at again when so many days have passed.
 PROSE_AGAIN_SLOTS: Final = 7 * SLOTS_PER_DAY
-NOTHING: Final = RateTallies.of(())
 
 
 #: What is counted of a subject: failures, sizes, or answers by their shape.
@@ -117,12 +116,12 @@ def judge_answers(
         start = state.cursor
         if state.prose:
             if until - start < PROSE_AGAIN_SLOTS:
-                return Judgement(state, (), (), NOTHING)
+                return Judgement(state, (), (), RateTallies.of(()))
             start = until - PROSE_AGAIN_SLOTS
         enough = _enough(shapes, start, until)
         if enough is None:
             gathering = attrs.evolve(state, rate=_gathering(shapes, start, until))
-            return Judgement(gathering, (), (), NOTHING)
+            return Judgement(gathering, (), (), RateTallies.of(()))
         lesson = learned(
             {
                 shape: int(rows.between(start, enough).units.sum())
@@ -131,7 +130,7 @@ def judge_answers(
             }
         )
         if lesson is None:
-            return Judgement(BucketState(until, prose=True), (), (), NOTHING)
+            return Judgement(BucketState(until, prose=True), (), (), RateTallies.of(()))
         state = BucketState(start, learned=lesson, rate=RateState.start(day_start(start)))
     if state.learned is None or state.rate is None:
         raise AssertionError("what is known of answers has a rate")

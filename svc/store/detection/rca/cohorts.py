@@ -19,7 +19,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from svc.domain.detect.engine.histogram import CENTRES
+from svc.domain.detect.engine.histogram import centres
 from svc.domain.detect.engine.slots import BLOCKS, SLOTS_PER_DAY, SLOTS_PER_WINDOW, block_of_week
 from svc.domain.quantities import count
 from svc.domain.rca.attributes import TELLING, attributes_of_buckets, marks_of
@@ -246,7 +246,7 @@ def _chosen(question: CaseQuestion, rows: Sequence[_Row]) -> list[tuple[Unit, tu
         if question.unit is not None:
             units = sum(entry[3] for entry in own_entries)
             size = question.unit * math.exp(
-                sum(CENTRES[entry[2]] * entry[3] for entry in own_entries) / units
+                sum(centres()[entry[2]] * entry[3] for entry in own_entries) / units
             )
         buckets = [question.names[bucket] for bucket in telling]
         sample.append((Unit(trace_id, slot, failed, size, attributes_of_buckets(buckets)), telling))

@@ -276,9 +276,6 @@ class AlertFigures:
         return _by_hour(rows)
 
 
-_NOTHING: Final = HourFigures()
-
-
 @contextmanager
 def _in_time() -> Iterator[None]:
     """Raises `Slow`, in words for those who made the rule, once reading has taken `FIGURES_S`."""
@@ -320,7 +317,7 @@ def _known(
     """Hours that are known whole: from `since` on, where that is given."""
     opening = first if since is None else min(hour_of(since) + _HOUR, end)
     starts = [opening + index * _HOUR for index in range((end - opening) // _HOUR)]
-    return KnownHours(opening, [by_hour.get(start, _NOTHING) for start in starts], note)
+    return KnownHours(opening, [by_hour.get(start) or HourFigures() for start in starts], note)
 
 
 def _by_hour(rows: Sequence[Any]) -> dict[datetime, HourFigures]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from svc.domain.detect.engine import slots
 from svc.domain.detect.engine.arrays import blocks_held
 from svc.domain.detect.engine.axis import BINS, LN_RATIO, UNIT_DOLLARS, UNIT_MS, bin_of
-from svc.domain.detect.engine.histogram import CENTRES, Histogram, bins_of, log_distance, winsorised
+from svc.domain.detect.engine.histogram import Histogram, bins_of, centres, log_distance, winsorised
 from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
 
 ROWS = st.lists(
@@ -173,6 +173,6 @@ def test_a_few_wild_rows_do_not_move_the_winsorised_mean() -> None:
     n, mean, variance = winsorised(rows[None, :])
     assert (n[0], mean[0], variance[0]) == (5_000, pytest.approx(7, abs=0.03), pytest.approx(0.64, rel=0.06))
     rows[BINS - 1] += 20
-    assert np.average(CENTRES, weights=rows) > mean[0] + 0.03
+    assert np.average(centres(), weights=rows) > mean[0] + 0.03
     assert winsorised(rows[None, :])[1][0] == pytest.approx(mean[0], abs=0.015)
     assert winsorised(np.zeros((1, BINS)))[1].tolist() == [0]

@@ -1,0 +1,28 @@
+"""numpy, loaded when something of it is first used.
+
+Imported in place of it by whatever the main process loads with itself: texts, charts and alerts use a little
+of it now and then. It takes 9 MB and a tenth of a second, which a service at rest, a start and most commands
+never need. Modules that nothing loads before they are needed import numpy itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["np"]
+
+
+class _Lazy:
+    """Has what numpy has, all of it once any of it was asked for. Other threads wait for the import."""
+
+    def __getattr__(self, name: str) -> Any:
+        numpy = import_module("numpy")
+        self.__dict__.update(vars(numpy))
+        return getattr(numpy, name)
+
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = _Lazy()
