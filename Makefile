@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 SOURCES := svc actors protocol tests deploy setup.py
 
-.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-start bench-doors bench-backup bench-detect bench-judge bench-agents soak chaos hostile image release docs pictures format clean
+.PHONY: run compiled test test-all together alone release-laws modules test-versions test-clients test-imports check bench bench-read bench-pages bench-disk bench-sizes bench-start bench-doors bench-upkeep bench-backup bench-detect bench-judge bench-agents soak chaos hostile image release docs pictures format clean
 
 # Serves at once. Where a C compiler is at hand, modules of the hot path are compiled beside it, which the running
 # service takes up.
@@ -70,6 +70,9 @@ bench-sizes: .venv/.dev
 
 bench-start: .venv/.dev
 	$(BIN)/python -m tests.bench.start
+
+bench-upkeep: .venv/.dev
+	$(BIN)/python -m tests.bench.upkeep
 
 bench-doors: .venv/.dev
 	$(BIN)/python -m tests.bench.doors

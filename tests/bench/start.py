@@ -1,11 +1,13 @@
 """`make bench-start`: how long a start takes, and what the service holds at rest.
 
-    python -m tests.bench.start [--times 10] [--beside CHECKOUT] [--rest 60]
+    python -m tests.bench.start [--times 10] [--beside CHECKOUT] [--rest 60] [--limit-mb 1024]
 
 Starts the service again and again on the same folder, and takes the time from the command to the line that
 says that it is ready, and the processor time of all its processes until then. With another checkout, which
 has a `.venv` of its own, the two take turns: a machine drifts. After the last start it is left alone, and
-the memory of each process is read, of shared pages its share (PSS). Prints Markdown for deploy/BENCHMARKS.md.
+the memory of each process is read, of shared pages its share (PSS). With `--limit-mb` all of it runs in a
+control group with so much memory, as on a smaller machine; this needs root. Prints Markdown for
+deploy/BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.bench.__main__ import machine
+from tests.bench.memory_group import MemoryGroup
 from tests.bench.sizes import family, pss_mb
 from tests.bench.soak import role_of
 
@@ -81,11 +84,16 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--beside", type=Path, help="another checkout, with a .venv of its own")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds before the memory is read")
+    parser.add_argument("--limit-mb", type=int, help="run in a control group with so much memory")
     arguments = parser.parse_args()
     checkouts = [ROOT] if arguments.beside is None else [ROOT, arguments.beside.resolve()]
     starts: dict[Path, list[tuple[float, float]]] = defaultdict(list)
     held: dict[Path, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory(prefix="trace-svc-start-") as parent:
+    with ExitStack() as stack:
+        parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="trace-svc-start-"))
+        if arguments.limit_mb is not None:
+            group = stack.enter_context(MemoryGroup.made(arguments.limit_mb * 1024 * 1024))
+            stack.enter_context(group.entered())
         Path(parent).chmod(0o755)
         folders = {checkout: Path(parent) / str(number) for number, checkout in enumerate(checkouts)}
         for attempt in range(arguments.times + 1):
@@ -97,7 +105,8 @@ def main() -> None:
                     if attempt == arguments.times:
                         time.sleep(arguments.rest)
                         held[checkout] = held_mb(pid)
-    print(f"\n{machine()}, {arguments.times} starts each, load {os.getloadavg()[0]:.1f}\n")
+    within = "" if arguments.limit_mb is None else f", within {arguments.limit_mb:,} MB"
+    print(f"\n{machine()}{within}, {arguments.times} starts each, load {os.getloadavg()[0]:.1f}\n")
     print("| code | ready after, median | best | processor until then, median |\n|---|---|---|---|")
     for checkout, figures in starts.items():
         took, cpu = zip(*figures, strict=True)
