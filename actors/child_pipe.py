@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 #: As much as a pipe of ours holds: a group of batches is megabytes.
 RECEIVE_BYTES: Final = 1 << 20
+#: What health says of a child that ended because it had nothing to do.
+ASLEEP: Final = "its process starts when something arrives"
 
 
 class ChildLost(Exception):

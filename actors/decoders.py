@@ -22,7 +22,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors.child_pipe import ChildLost, next_of_child
+from actors.child_pipe import ASLEEP, ChildLost, next_of_child
 from actors.ports import Batch, Outage, SinkLost, Written
 from actors.reply import Reply, Unanswered
 from actors.supervision import Vitals
@@ -50,8 +50,7 @@ RESTART_PAUSE_S: Final = (0.1, 0.5, 2.0, 5.0)
 #: A process that had no order for so long ends. With its connections it holds 54 MB (November 2026).
 REST_S: Final = 600.0
 
-#: What health says of one that is not there: the first, and one that begins on demand.
-ASLEEP: Final = "its process starts when something arrives"
+#: What health says of one that is not there and begins on demand.
 ASLEEP_ON_DEMAND: Final = "its process starts when the others are busy"
 
 #: Opens a decoder process and what leads to it: bytes in, bytes out. Leaving ends the process.

@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors.child_pipe import ChildLost, next_of_child
+from actors.child_pipe import ASLEEP, ChildLost, next_of_child
 from actors.supervision import FIRST_REST_S, LONGEST_REST_S, Board, State, Vitals
 from protocol.detecting import REPORT_BYTES, IngestBusy, Report, RoundReport, framed_message, read_report
 from protocol.framing import Frames
@@ -39,9 +39,6 @@ REST_S: Final = 600.0
 NAP_S: Final = 900.0
 #: Such a one has had its turn after so long: each round begins with the process, and leads to few others.
 GLANCE_S: Final = 120.0
-
-#: What health says while there is none.
-ASLEEP: Final = "its process starts when something arrives"
 
 _STATES: Final[Mapping[str, State]] = {
     state: state for state in ("starting", "running", "waiting", "restarting", "failed", "ended")

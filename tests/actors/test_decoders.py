@@ -15,9 +15,9 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
+from actors.child_pipe import ASLEEP
 from actors.decoders import (
     ANSWER_TIMEOUT_S,
-    ASLEEP,
     ASLEEP_ON_DEMAND,
     ORDERS_BOUND,
     REST_S,

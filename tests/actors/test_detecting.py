@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
+from actors.child_pipe import ASLEEP
 from actors.detecting import (
-    ASLEEP,
     BUSY_LOOK_S,
     GLANCE_S,
     NAP_S,
