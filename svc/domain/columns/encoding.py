@@ -76,14 +76,15 @@ def _without(*names: str) -> tuple[str, ...]:
     return tuple(name for name in TEXTS if name not in ("session_id", "user_id", *names))
 
 
-#: The sums that a day may have. By hour, with fewer and fewer fields and so fewer rows; and durations of a
-#: whole day, which by hour would be as many rows as spans.
+#: The sums that a day may have. By hour, with fewer and fewer fields and so fewer rows; and of a whole day
+#: durations, and what users use, which by hour would be as many rows as spans.
 SELECTIONS: Final = (
     Selection(_without(), (ARRIVED, BEGAN), SUMS),
     Selection(_without("facets"), (ARRIVED, BEGAN), SUMS),
     Selection(_without("facets", "name", "call_site_id"), (ARRIVED, BEGAN), SUMS),
     Selection(_without("facets", "cost_source", "usage_repeats"), (DURATION,), (COUNTED,)),
     Selection(("kind", "name", "status", "call_site_id"), (DURATION,), (COUNTED,)),
+    Selection(("kind", "status", "user_id"), (), SUMS),
 )
 
 #: Digits of a cost behind the point: those of the first number, and those of both.

@@ -99,18 +99,21 @@ class Scan:
     def levels(self) -> list[int]:
         """The places in `SELECTIONS` whose segments know the answer, in order."""
         fields = {*self.filters, *([] if self.group is None else [self.group])}
-        return [
+        knowing = [
             level
             for level, kept in enumerate(SELECTIONS)
             if fields <= set(kept.fields)
-            and (self.of_whole_days if DURATION in kept.keys else SUMMED.issuperset(self.measures))
+            and (DURATIONS if DURATION in kept.keys else SUMMED).issuperset(self.measures)
         ]
+        by_hour = [level for level in knowing if ARRIVED in SELECTIONS[level].keys]
+        # Hours since 1970, so that each day begins with a multiple of 24.
+        by_day = all(start % _DAY_HOURS == 0 for start in self.starts)
+        return by_hour or (knowing if by_day else [])
 
     @property
     def of_whole_days(self) -> bool:
-        """Whether sums of whole days serve, where a day is in the range as a whole."""
-        # Hours since 1970, so that each day begins with a multiple of 24.
-        return DURATIONS.issuperset(self.measures) and all(start % _DAY_HOURS == 0 for start in self.starts)
+        """Whether the sums that know the answer have no hours: they serve where all of a day is asked."""
+        return any(ARRIVED not in SELECTIONS[level].keys for level in self.levels)
 
     def _measured(self, columns: Mapping[MeasureName, Sequence[str]]) -> list[str]:
         return [name for measure in self.measures for name in columns.get(measure, ())]

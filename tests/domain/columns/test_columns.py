@@ -191,7 +191,7 @@ def test_segments_add_up_to_what_a_loop_over_spans_says(
     first = DAY if by_event_time else NEXT_DAY
     low = data.draw(st.integers(first - 2, first + 25))
     high = data.draw(st.integers(low, first + 30))
-    group = data.draw(st.sampled_from([None, "kind", "model_id", "facets"]))
+    group = data.draw(st.sampled_from([None, "kind", "model_id", "user_id", "facets"]))
     tested = data.draw(st.sampled_from([None, "name", "status", "facets"]))
     all_hours = st.just(set(range(24)))
     hours = sorted(data.draw(st.one_of(all_hours, st.sets(st.integers(0, 23), min_size=1))))

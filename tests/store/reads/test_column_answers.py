@@ -326,7 +326,7 @@ async def test_days_that_are_added_up_answer_from_their_sums_alone(
 ) -> None:
     await build(sent, NOW + DAY)
     states = await fetch(sent, "select summed from span_column_day")
-    assert {row["summed"] for row in states} == {0b11111}
+    assert {row["summed"] for row in states} == {0b111111}
     # What only the columns of each span know is lost, and nothing of it is asked.
     await fetch(sent, "delete from span_column where hour = -1")
     low, high = NOW - 2 * DAY - timedelta(minutes=13), NOW - timedelta(minutes=17)
@@ -394,6 +394,28 @@ async def test_percentiles_of_whole_days_come_from_their_sums_alone(
                 async with rows_alone(monkeypatch):
                     theirs = await JsonQueries(sent).timeseries(question, "day", field, 50)
                 assert alike(mine, theirs)
+
+
+async def test_what_users_use_on_whole_days_comes_from_its_sums_alone(
+    sent: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await build(sent, NOW + DAY)
+    await fetch(sent, "delete from span_column where hour = -1")
+    midnight = NOW.replace(hour=0)
+    for by in ("created_at", "started_at"):
+        for filters in ({}, {"kind": "llm"}, {"status": "error"}):
+            question = ask(
+                1,
+                SPANS.name,
+                (midnight - 2 * DAY, midnight),
+                filters,
+                by=by,
+                measure="cost",
+                beside=("errors", "tokens"),
+            )
+            mine = await JsonQueries(sent).timeseries(question, "day", "user_id", 50)
+            async with rows_alone(monkeypatch):
+                assert await JsonQueries(sent).timeseries(question, "day", "user_id", 50) == mine
 
 
 @pytest.mark.release
