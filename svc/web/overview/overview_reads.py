@@ -262,9 +262,14 @@ def together(rows: Iterable[CallSums]) -> CallSums:
             total.failed + row.failed,
             sum(costs, Decimal()) if costs else None,
             total.unpriced + row.unpriced,
-            {name: (total.tokens.get(name) or 0) + (row.tokens.get(name) or 0) for name in names},
+            {name: _either(total.tokens.get(name), row.tokens.get(name)) for name in names},
         )
     return total
+
+
+def _either(mine: int | None, theirs: int | None) -> int | None:
+    """Their sum; None where nobody reported any."""
+    return theirs if mine is None else mine + (theirs or 0)
 
 
 def _cost(bucket: Bucket) -> float | None:
