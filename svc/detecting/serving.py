@@ -34,6 +34,7 @@ from protocol.detecting import (
 from protocol.framing import Frames
 from protocol.storage import Outage
 from svc.detecting.rounds import ROUNDS, Round, RoundContext
+from svc.domain.lazy_numpy import load
 from svc.outside.encoder import Encoder
 from svc.runtime.asyncio_loop import asyncio_loop
 from svc.runtime.child import END_TIMEOUT_S, end_with_parent, end_within, parent_pipe, run_for_parent
@@ -87,6 +88,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
+    # Its first round needs it.
+    load()
     orders, answers = parent_pipe()
     end_with_parent(orders, END_TIMEOUT_S)
     run_for_parent(_live, orders, answers)

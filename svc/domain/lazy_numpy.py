@@ -2,7 +2,9 @@
 
 Imported in place of it by whatever the main process loads with itself: texts, charts and alerts use a little
 of it now and then. It takes 9 MB and a tenth of a second, which a service at rest, a start and most commands
-never need. Modules that nothing loads before they are needed import numpy itself.
+never need. Who is about to use it calls `load` in a thread before, as the door does for every reader: on the
+event loop it would hold all others for that long. Modules that nothing loads before they are needed import
+numpy itself.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["np"]
+__all__ = ["is_loaded", "load", "np"]
 
 
 class _Lazy:
@@ -26,3 +28,13 @@ if TYPE_CHECKING:
     import numpy as np
 else:
     np = _Lazy()
+
+
+def is_loaded() -> bool:
+    """Whether nobody waits for it any more."""
+    return bool(vars(np))
+
+
+def load() -> None:
+    """Load it now, where it is not."""
+    _ = np.ndarray

@@ -22,6 +22,7 @@ from protocol.refusals import (
     USE_HTTPS,
     Refusal,
 )
+from svc.domain.lazy_numpy import is_loaded, load
 from svc.front.otlp.lately import GRPC_OVER_HTTP, RefusedLately
 from svc.front.server.plain import PlainPort
 from svc.front.server.sub_path import SubPath
@@ -97,10 +98,10 @@ class Door:
             elif (otlp := self._otlp.get(scope["path"])) is not None:
                 await otlp(scope, receive, send)
             elif scope["path"] == "/mcp":
-                await self._mcp(scope, receive, send)
+                await _handed_on(self._mcp, scope, receive, send)
             else:
                 exchange = _Exchange(receive, send)
-                await self._app(scope, exchange.receive, exchange.send)
+                await _handed_on(self._app, scope, exchange.receive, exchange.send)
         except HungUp:
             return
         finally:
@@ -130,6 +131,13 @@ class Door:
         with trio.move_on_after(timeout_s):
             await self._emptied.wait()
         return not self.in_flight
+
+
+async def _handed_on(app: AsgiApp, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """To what may draw or measure. Whoever comes first waits until numpy is there, and nobody else does."""
+    if not is_loaded() and not scope["path"].startswith(PROBES):
+        await trio.to_thread.run_sync(load)
+    await app(scope, receive, send)
 
 
 async def _send_away(send: Send, scope: AsgiScope, plain: PlainPort, arrived: AsgiScope) -> None:

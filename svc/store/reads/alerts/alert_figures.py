@@ -36,6 +36,7 @@ from svc.domain.alerts.params import (
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.calendar import hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
+from svc.domain.lazy_numpy import is_loaded, load
 from svc.store.aggregates.vitals import BIN, MODEL_KINDS, SOURCES, TOOL_KINDS, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.reads.alerts.alert_traces import TraceFigures, check_trace_filters
@@ -174,6 +175,7 @@ class AlertFigures:
 
     async def window(self, project_id: int, params: MetricParams, end: datetime) -> HourFigures:
         """The window of a rule that ends then. Raises `WindowTooLarge`."""
+        await _numpy_loaded()
         start = end - timedelta(hours=params.window_hours)
         with _in_time():
             if is_vital(params):
@@ -194,6 +196,7 @@ class AlertFigures:
         self, project_id: int, params: MetricParams, first: datetime, end: datetime
     ) -> KnownHours:
         """The whole hours between two, or those that are known of them."""
+        await _numpy_loaded()
         with _in_time():
             if is_vital(params):
                 return _known(await self._vitals(project_id, params, first, end), first, end)
@@ -274,6 +277,12 @@ class AlertFigures:
 
         rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)
         return _by_hour(rows)
+
+
+async def _numpy_loaded() -> None:
+    """In a thread, since rules are judged at times when nobody else has needed it."""
+    if not is_loaded():
+        await trio.to_thread.run_sync(load)
 
 
 @contextmanager
