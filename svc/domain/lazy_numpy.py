@@ -2,9 +2,9 @@
 
 Imported in place of it by whatever the main process loads with itself: texts, charts and alerts use a little
 of it now and then. It takes 6 MB and 50 to 100 ms of an idle core, which a service at rest, a start and most
-commands never need. Who is about to use it calls `load` in a thread before, as the door does for every reader: on the
-event loop it would hold all others for that long. Modules that nothing loads before they are needed import
-numpy itself.
+commands never need. Who is about to use it calls `load` in a thread before, as the door does for every
+reader: on the event loop it would hold all others for that long. Modules that nothing loads before they are
+needed import numpy itself.
 """
 
 from __future__ import annotations
