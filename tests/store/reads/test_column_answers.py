@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -378,22 +378,27 @@ async def test_measures_asked_together_are_what_each_says_alone(
     assert await of(*asked) == alone
 
 
+def of_whole_days(filters: Sequence[Mapping[str, Any]], measure: str, *beside: str) -> Iterator[Question]:
+    """The question about two days that are over, by each time and with each of these filters."""
+    midnight = NOW.replace(hour=0)
+    for by in ("created_at", "started_at"):
+        for narrowed in filters:
+            bounds = midnight - 2 * DAY, midnight
+            yield ask(1, SPANS.name, bounds, narrowed, by=by, measure=measure, beside=beside)
+
+
 async def test_percentiles_of_whole_days_come_from_their_sums_alone(
     sent: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await build(sent, NOW + DAY)
     await fetch(sent, "delete from span_column where hour = -1")
-    midnight = NOW.replace(hour=0)
-    for by in ("created_at", "started_at"):
-        for filters in ({}, {"status": "error"}, {"kind": "llm", "name": "n1"}):
-            question = ask(
-                1, SPANS.name, (midnight - 2 * DAY, midnight), filters, by=by, measure="duration_p95"
-            )
-            for field in ("kind", "call_site_id"):
-                mine = await JsonQueries(sent).timeseries(question, "day", field, 50)
-                async with rows_alone(monkeypatch):
-                    theirs = await JsonQueries(sent).timeseries(question, "day", field, 50)
-                assert alike(mine, theirs)
+    filters: list[Mapping[str, Any]] = [{}, {"status": "error"}, {"kind": "llm", "name": "n1"}]
+    for question in of_whole_days(filters, "duration_p95"):
+        for field in ("kind", "call_site_id"):
+            mine = await JsonQueries(sent).timeseries(question, "day", field, 50)
+            async with rows_alone(monkeypatch):
+                theirs = await JsonQueries(sent).timeseries(question, "day", field, 50)
+            assert alike(mine, theirs)
 
 
 async def test_what_users_use_on_whole_days_comes_from_its_sums_alone(
@@ -401,21 +406,11 @@ async def test_what_users_use_on_whole_days_comes_from_its_sums_alone(
 ) -> None:
     await build(sent, NOW + DAY)
     await fetch(sent, "delete from span_column where hour = -1")
-    midnight = NOW.replace(hour=0)
-    for by in ("created_at", "started_at"):
-        for filters in ({}, {"kind": "llm"}, {"status": "error"}):
-            question = ask(
-                1,
-                SPANS.name,
-                (midnight - 2 * DAY, midnight),
-                filters,
-                by=by,
-                measure="cost",
-                beside=("errors", "tokens"),
-            )
-            mine = await JsonQueries(sent).timeseries(question, "day", "user_id", 50)
-            async with rows_alone(monkeypatch):
-                assert await JsonQueries(sent).timeseries(question, "day", "user_id", 50) == mine
+    filters: list[Mapping[str, Any]] = [{}, {"kind": "llm"}, {"status": "error"}]
+    for question in of_whole_days(filters, "cost", "errors", "tokens"):
+        mine = await JsonQueries(sent).timeseries(question, "day", "user_id", 50)
+        async with rows_alone(monkeypatch):
+            assert await JsonQueries(sent).timeseries(question, "day", "user_id", 50) == mine
 
 
 @pytest.mark.release
