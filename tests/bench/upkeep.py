@@ -30,7 +30,7 @@ from tests.bench.history import DAYS, history
 from tests.service import TRACE_SVC, Service, measured, until
 
 _TIMEOUT_S: Final = 7_200.0
-_MB: Final = 1024 * 1024
+_MIB: Final = 1024 * 1024
 #: What the demo plants shows as so many findings; the history has others of its own, by one detector.
 _PLANTED: Final = 4
 _OF_HISTORY: Final = "tool-errors"
@@ -84,7 +84,7 @@ def _backups(data: Path) -> Iterator[Figure]:
         os.chmod(folder, 0o755)
         yield "backup", f"{_took_s(lambda: _command(service, 'backup', folder)):.1f} s"
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-        yield "its size", f"{size / _MB:,.0f} MB"
+        yield "its size", f"{size / _MIB:,.0f} MiB"
         yield "again, nothing changed", f"{_took_s(lambda: _command(service, 'backup', folder)):.1f} s"
         verified_s = _took_s(lambda: _command(service, "backup", "verify", folder, "--digests"))
         yield "verify, digests", f"{verified_s:.1f} s"
@@ -113,7 +113,7 @@ def _retained(data: Path) -> Iterator[Figure]:
 
         yield "retention, two days of thirty", f"{_took_s(run):.1f} s"
         freed = before - trio.run(_value, service, _SIZE)
-        yield "freed", f"{freed / _MB:,.0f} MB"
+        yield "freed", f"{freed / _MIB:,.0f} MiB"
         yield "again, nothing to delete", f"{_took_s(run):.1f} s"
 
 
