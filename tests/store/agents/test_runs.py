@@ -21,7 +21,7 @@ from protocol.agents import (
     RunLease,
     Spent,
 )
-from protocol.detection import SYSTEM
+from protocol.detection import RULE, SYSTEM, Triage
 from svc.domain.retention.terms import Cutoffs
 from svc.store.accounts.integrations import Integration, IntegrationStore
 from svc.store.accounts.keys import PostgresKeyStore
@@ -161,6 +161,18 @@ async def test_a_holder_that_dies_again_and_again_fails_its_run(store: Database)
         await holder_dies(store)
     assert await PostgresRunStore(store).claim(NOW) == RunAbandoned(f"{made.run_id}.1")
     assert (await run_of(store, made.run_id))["state"] == "failed"
+
+
+async def test_a_rule_that_speaks_while_an_agent_is_at_work_does_not_say_that_it_is_done(
+    store: Database,
+) -> None:
+    await pressed(store)
+    lease = await claimed(store)
+    waits = Triage("unclear", "wait", "too few traces", ())
+    await FindingStates(store).rule(1, lease.subject_id, waits, RULE, NOW)
+    assert (await finding(store, lease.subject_id))["triageStatus"] == "in_flight"
+    assert await OutcomeStore(store).finish(lease, POSITIVE, USED, NOW)
+    assert (await finding(store, lease.subject_id))["triageStatus"] == "done"
 
 
 async def test_a_positive_ruling_confirms_opens_a_case_and_counts_its_spend_at_once(store: Database) -> None:

@@ -236,11 +236,12 @@ async def ruled_in(
     statuses: dict[str, FindingStatus] = {"positive": "confirmed", "negative": "rejected"}
     status: FindingStatus = statuses.get(ruling.verdict, finding["status"])
     # The five hidden fields, the one that says that they are there, and what follows of them; what a
-    # rejection overwrites is kept.
+    # rejection overwrites is kept. An agent that is at work on the finding still is after a rule has spoken.
     await connection.execute(
         "update finding set"
         f" overruled = case when $10::text = 'rejected' then {OVERRULED} end,"
-        " triage_status = 'done', triage_verdict = $3, triage_action = $4,"
+        " triage_status = case when $8 = 'rule' and triage_status in ('pending', 'in_flight')"
+        " then triage_status else 'done' end, triage_verdict = $3, triage_action = $4,"
         " triage_summary = $5, triage_citations = $6::text::jsonb, triaged_at = $7::timestamptz,"
         " ruled_by_kind = $8, ruled_by = $9::text, status = $10::text,"
         " confirmed = $10::text = 'confirmed',"
