@@ -16,6 +16,8 @@ from typing import Any, Final
 from grpclib.protocol import H2Protocol
 from h2.events import RequestReceived, UnknownFrameReceived
 
+from svc.front.server.body_frames import BodyFrames
+
 log = logging.getLogger(__name__)
 
 #: What the metadata of a call may weigh, counted as HTTP/2 counts (RFC 9113 §6.5.2); twice what gRPC's own
@@ -38,6 +40,7 @@ class GrpcConnection(H2Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.connection._connection.incoming_buffer = BodyFrames(server=True)
         # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
         self.processor.processors[UnknownFrameReceived] = lambda _event: None
         accept: Any = self.processor.processors[RequestReceived]
