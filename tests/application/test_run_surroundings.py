@@ -10,7 +10,7 @@ from svc.runtime.clock import now
 from svc.store.detection.cases.findings import FindingStore
 from svc.store.postgres.database import Database
 from tests.store.detection.detecting import fire, seen
-from tests.store.spans.test_writing import one, rows, store_of
+from tests.store.spans.test_writing import Clock, one, rows, store_of
 
 AT = now()
 ONSET = AT - timedelta(hours=2)
@@ -24,7 +24,7 @@ async def traced(store: Database, number: int, hours: float, *, spans: int = 1, 
     """A trace that began so many hours ago: a call of a tool in each of its spans."""
     start = AT - timedelta(hours=hours)
     said = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
-    await store_of(store).write(
+    await store_of(store, Clock(AT)).write(
         rows(
             *(
                 one(place, trace_id=id_of(number), start=start, attributes=said, name=f"execute_tool {tool}")

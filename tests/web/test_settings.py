@@ -256,7 +256,7 @@ async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: 
     assert ", so far" not in past.text
     assert ", in part" not in past.text
     rollups = await owner.get(BASE + "/explore?dataset=metric_rollups")
-    assert heading(rollups) == "0 in the sum of metric rollups in the last 24 hours"
+    assert heading(rollups) == "54 in the sum of metric rollups in the last 24 hours"
 
 
 @pytest.mark.parametrize("measure", ["count", "errors", "error_rate", "cost"])

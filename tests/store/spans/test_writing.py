@@ -55,8 +55,8 @@ def one(
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
+    def __init__(self, now: datetime = NOW) -> None:
+        self.now = now
 
     def __call__(self) -> datetime:
         self.now += timedelta(milliseconds=1)
