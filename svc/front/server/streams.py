@@ -96,6 +96,8 @@ class Streams(H2Protocol):
         self._resets = self._answered = 0
         self._group = self.task_group
         self._steps = FrameSteps()
+        #: Heads of answers that are not sent yet.
+        self._heads: dict[int, list[tuple[bytes, bytes]]] = {}
         self.connection.incoming_buffer = BodyFrames(server=True)
         # In force from the beginning: it is told with all others in the first frame.
         self.connection.local_settings.initial_window_size = STREAM_WINDOW_BYTES
@@ -159,12 +161,12 @@ class Streams(H2Protocol):
         if not isinstance(event, Response):
             await super().stream_send(event)
             return
-        head = [(b":status", b"%d" % event.status_code), *event.headers, *self.config.response_headers("h2")]
-        try:
-            self.connection.send_headers(event.stream_id, head)
-        except (KeyError, h2.exceptions.ProtocolError):
-            # The client has reset the stream, or the connection has ended.
+        if event.stream_id not in self.stream_buffers:
+            # The client has reset it, or the connection has ended.
             return
+        head = [(b":status", b"%d" % event.status_code), *event.headers, *self.config.response_headers("h2")]
+        self._heads[event.stream_id] = head
+        self.priority.unblock(event.stream_id)
         await self.has_data.set()
 
     async def send_task(self) -> None:
@@ -173,28 +175,32 @@ class Streams(H2Protocol):
             try:
                 stream_id = next(self.priority)
             except DeadlockError:
-                await self._flush()
                 await self.has_data.wait()
                 await self.has_data.clear()
             else:
                 await self._send_data(stream_id)
 
     async def _send_data(self, stream_id: int) -> None:
-        buffer = self.stream_buffers[stream_id]
+        buffer, head = self.stream_buffers[stream_id], self._heads.pop(stream_id, None)
         try:
             window_bytes = self.connection.local_flow_control_window(stream_id)
             data = await buffer.pop(max(0, min(window_bytes, self.connection.max_outbound_frame_size)))
+            # Asked once: the end of a body may come while a piece of it is sent.
+            ends = buffer.complete
+            if head is not None:
+                self.connection.send_headers(stream_id, head, end_stream=ends and not data)
             if data:
-                self.connection.send_data(stream_id, data, end_stream=buffer.complete)
-            elif buffer.complete:
-                self.connection.end_stream(stream_id)
-            else:
+                self.connection.send_data(stream_id, data, end_stream=ends)
+            elif not ends:
                 self.priority.block(stream_id)
+            elif head is None:
+                self.connection.end_stream(stream_id)
             await self._flush()
         except (KeyError, h2.exceptions.ProtocolError):
             # The stream or the connection was closed meanwhile.
             await buffer.close()
-        if buffer.complete:
+            ends = True
+        if ends:
             del self.stream_buffers[stream_id]
             self.priority.remove_stream(stream_id)
 

@@ -1,0 +1,155 @@
+"""Laws of answers over HTTP/2: whole ones go in one piece, others as they come, none beyond its window."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import attrs
+import h2.config
+import h2.connection
+import h2.events
+import hypercorn.protocol
+import pytest
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.trio.worker_context import WorkerContext
+
+from svc.front.server.connection import Connection
+from svc.front.server.connection_limiter import ConnectionLimiter
+from svc.front.server.streams import Streams
+
+WINDOW_BYTES = 65_535
+App = Callable[[Any, Any, Any], Awaitable[None]]
+E = TypeVar("E", bound=h2.events.Event)
+
+
+@attrs.define
+class Client:
+    """One client, and what each read of its socket brought."""
+
+    stream: trio.SocketStream
+    state: h2.connection.H2Connection = attrs.field(
+        factory=lambda: h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+    )
+    reads: list[list[h2.events.Event]] = attrs.field(factory=list)
+
+    async def flush(self) -> None:
+        await self.stream.send_all(self.state.data_to_send())
+
+    async def ask(self, stream_id: int = 1) -> None:
+        head = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
+        self.state.send_headers(stream_id, head, end_stream=True)
+        await self.flush()
+
+    def came(self, kind: type[E]) -> list[E]:
+        return [event for events in self.reads for event in events if isinstance(event, kind)]
+
+    async def until(self, kind: type[h2.events.Event], count: int = 1) -> None:
+        while len(self.came(kind)) < count:
+            self.reads.append(self.state.receive_data(await self.stream.receive_some()))
+            await self.flush()
+
+    @property
+    def body_bytes(self) -> int:
+        return sum(len(event.data) for event in self.came(h2.events.DataReceived))
+
+
+@asynccontextmanager
+async def asked(app: App, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+    """A client of this application that has asked over one connection."""
+    monkeypatch.setattr(hypercorn.protocol, "H2Protocol", Streams)
+    monkeypatch.setattr(Connection, "connection_limiter", ConnectionLimiter(lambda: 100), raising=False)
+
+    async def serve(stream: Any) -> None:
+        await Connection(ASGIWrapper(app), Config(), WorkerContext(None), {}, stream).run()
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            async with await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
+                client = Client(stream)
+                client.state.initiate_connection()
+                await client.flush()
+                await client.until(h2.events.SettingsAcknowledged)
+                await client.ask()
+                yield client
+            nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_that_is_whole_comes_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"stored"})
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+    kinds = {type(event) for event in client.reads[-1]}
+    assert kinds >= {h2.events.ResponseReceived, h2.events.DataReceived, h2.events.StreamEnded}
+
+
+async def test_the_head_of_an_answer_does_not_wait_for_a_body_that_comes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = trio.Event()
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await heard.wait()
+        await send({"type": "http.response.body", "body": b"later", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.ResponseReceived)
+        assert not client.came(h2.events.DataReceived)
+        heard.set()
+        await client.until(h2.events.StreamEnded)
+    assert client.body_bytes == len(b"later")
+
+
+@pytest.mark.parametrize("size", [0, 1, WINDOW_BYTES, WINDOW_BYTES + 1, 300_000])
+async def test_a_body_of_any_size_comes_whole_and_waits_for_the_window(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    async with asked(app, monkeypatch) as client:
+        while not client.came(h2.events.StreamEnded):
+            while client.body_bytes < min(size, WINDOW_BYTES):
+                await client.until(h2.events.DataReceived, len(client.came(h2.events.DataReceived)) + 1)
+            if client.body_bytes >= size:
+                await client.until(h2.events.StreamEnded)
+                continue
+            assert client.body_bytes <= WINDOW_BYTES
+            # From now on as much as there is.
+            client.state.increment_flow_control_window(size)
+            client.state.increment_flow_control_window(size, stream_id=1)
+            await client.flush()
+            await client.until(h2.events.StreamEnded)
+    assert client.body_bytes == size
+
+
+async def test_a_stream_that_is_reset_leaves_the_others_their_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = trio.Event()
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(100_000)})
+
+    async with asked(app, monkeypatch) as client:
+        await client.ask(3)
+        client.state.reset_stream(1)
+        client.state.increment_flow_control_window(200_000)
+        client.state.increment_flow_control_window(200_000, stream_id=3)
+        await client.flush()
+        go_on.set()
+        await client.until(h2.events.StreamEnded)
+    assert {event.stream_id for event in client.came(h2.events.StreamEnded)} == {3}
