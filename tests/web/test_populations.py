@@ -7,9 +7,11 @@ from urllib.parse import parse_qs, quote
 
 import pytest
 
+from protocol.rest.answers import Compared, ComparedExamples, ComparedSize, MovedValue
 from protocol.rest.query import timestamp
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
+from svc.web.overview.population_view import headline
 from svc.web.overview.populations import ComparedSets
 from svc.web.shell.filters import read_filters
 from svc.web.shell.ranges import TimeRange
@@ -49,6 +51,19 @@ async def test_before_and_since_are_compared_by_when_traces_began(store: Databas
     assert "before." in seen.text
 
 
+async def test_a_time_that_cannot_be_read_is_named_and_stays_in_the_form(
+    store: Database, owner: Visitor
+) -> None:
+    await shop(store, 3)
+    seen = await owner.get(f"{COMPARE}?q=service:shop&since=last+%3Cnight%3E")
+    assert "“last &lt;night&gt;” is not a time such as 2026-11-21T09:30Z." in seen.text
+    assert 'name="since" value="last &lt;night&gt;"' in seen.text
+    assert "service:shop" in seen.text
+    assert heading(seen) == heading(await owner.get(COMPARE))
+    written = await owner.get(f"{COMPARE}?since=2026-11-21T09:00&range=24h")
+    assert 'name="since" value="2026-11-21T09:00:00Z"' in written.text
+
+
 async def test_nobody_on_one_side_is_said(store: Database, owner: Visitor) -> None:
     await shop(store, 3)
     assert heading(await owner.get(COMPARE + "?q=environment:nowhere")) == "No traces match"
@@ -74,6 +89,20 @@ async def test_the_list_of_traces_leads_here_with_its_filter(store: Database, ow
 
 
 @pytest.mark.parametrize(
+    ("by_time", "sentence"),
+    [
+        (True, "25 % have the provided model name gpt-4o, 12 % before"),
+        (False, "25 % have the provided model name gpt-4o, 12 % of the others"),
+    ],
+)
+def test_the_headline_names_a_field_as_people_do(by_time: bool, sentence: str) -> None:
+    size = ComparedSize(traces=100, sampled=100)
+    moved = MovedValue("provided_model_name", "gpt-4o", 0.12, 0.25, 2.0, [1.5, 3.0], 1e-6)
+    answer = Compared(size, size, [], [moved], 0, ComparedExamples([], []), [])
+    assert headline(answer, by_time=by_time, slow=False, wrong="") == sentence
+
+
+@pytest.mark.parametrize(
     ("field", "value", "bar"),
     [
         ("tenant", "acme corp", 'kind:tool tenant:"acme corp"'),
@@ -88,7 +117,7 @@ def test_a_value_leads_to_the_traces_that_have_it_where_the_list_can_ask(
     field: str, value: str, bar: str | None
 ) -> None:
     range_ = TimeRange.of({"from": "2026-11-01", "to": "2026-11-02"}, now())
-    compared = ComparedSets(read_filters("kind:tool"), read_filters(""), None, range_, BASE)
+    compared = ComparedSets(read_filters("kind:tool"), read_filters(""), None, "", range_, BASE)
     link = compared.traces(field, value)
     if bar is None:
         assert link is None

@@ -28,3 +28,12 @@ def test_a_clock_says_the_day_only_where_it_is_another() -> None:
 )  # fmt: skip
 def test_ago_has_one_unit(seconds: int, said: str) -> None:
     assert words.ago(NOW - timedelta(seconds=seconds), NOW) == said
+
+
+def test_fields_have_names_for_people_and_attributes_their_own() -> None:
+    assert [words.field(name) for name in ("call_site_id", "provided_model_name", "kind")] == [
+        "call site",
+        "provided model name",
+        "kind",
+    ]
+    assert words.field("attr.customer_id") == "customer_id"

@@ -67,16 +67,11 @@ def suggested_title(explored: Explored) -> str:
         noun.capitalize() if explored.measure is COUNT else f"{LABELS[explored.measure.name]} of {noun}"
     )
     narrowed = [
-        f"no {_plain(name)}" if value is None else f"{_plain(name)} {value}"
+        f"no {words.field(name)}" if value is None else f"{words.field(name)} {value}"
         for name, value in explored.filters.items()
     ]
-    title = ", ".join([f"{measured} by {_plain(explored.field)}", *narrowed])
+    title = ", ".join([f"{measured} by {words.field(explored.field)}", *narrowed])
     return title if len(title) <= TITLE_CHARS else title[: TITLE_CHARS - 1].rstrip() + "…"
-
-
-def _plain(field: str) -> str:
-    """The name of a field in a sentence."""
-    return field.removeprefix("attr.").removesuffix("_id").replace("_", " ")
 
 
 def no_longer_holds(chart: KeptChart, explored: Explored) -> str:

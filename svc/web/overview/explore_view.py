@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.rest.answers import Bucket, Counted, Facet
+from protocol.rest.query import timestamp
 from svc.domain.quantities import count
 from svc.domain.queries.measures import COUNT, MeasureName, QueryMeasure
 from svc.store.reads.questions.measures import decimal_text
@@ -107,7 +108,7 @@ def _shares(values: Sequence[float | None]) -> list[float]:
 def as_calls(visit: Visit, explored: Explored) -> list[tuple[str, str]]:
     """The same questions for curl."""
     origin, bounds = visit.origin, explored.bounds
-    instants = {"from": bounds[0].isoformat(), "to": bounds[1].isoformat()}
+    instants = {"from": timestamp(bounds[0]), "to": timestamp(bounds[1])}
     shared: dict[str, Any] = {"dataset": explored.dataset.name, "range": instants}
     if explored.filters:
         shared["filters"] = explored.filters

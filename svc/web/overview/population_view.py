@@ -11,6 +11,7 @@ import attrs
 
 from protocol.rest.answers import Compared, ComparedMeasure, ComparedValue
 from svc.domain.quantities import count, duration, money, percent
+from svc.web.shell import words
 
 MEASURES: Final = {
     "error_rate": "Traces that failed",
@@ -42,7 +43,7 @@ def headline(answer: Compared | None, *, by_time: bool, slow: bool, wrong: str) 
     first = (risen or answer.moved)[0]
     shares = percent(first.comparison_share), percent(first.baseline_share)
     others = "before" if by_time else "of the others"
-    return f"{shares[0]} have {first.field} {first.value}, {shares[1]} {others}"
+    return f"{shares[0]} have the {words.field(first.field)} {first.value}, {shares[1]} {others}"
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from protocol.refusals import Refused
-from protocol.rest.query import instant
+from protocol.rest.query import instant, timestamp
 from protocol.storage import Slow
 from svc.store.reads.usage.compare import CompareStore
 from svc.store.reads.usage.compared_sides import Side, side_of
@@ -33,35 +33,39 @@ _BAR_FIELDS: Final = frozenset(
 
 @attrs.frozen
 class ComparedSets:
-    """What the address asks."""
+    """What the address asks; `typed_since` is what stands in the field for it, which may be no time."""
 
     those: Filters
     others: Filters
     since: datetime | None
+    typed_since: str
     range: TimeRange
     base: str
 
     @classmethod
     def of(cls, visit: Visit) -> ComparedSets:
-        """From the address. Raises `Refused` for a time that cannot be read."""
-        since = visit.query.get("since", "").strip()
+        """From the address."""
+        since, typed_since = _moment(visit.query.get("since", "").strip())
         return cls(
             read_filters(visit.query.get("q", "")),
             read_filters(visit.query.get("base", "")),
-            instant(since, "since") if since else None,
+            since,
+            typed_since,
             TimeRange.of(visit.query, visit.means.now(), default="7d"),
             visit.base,
         )
 
     @property
     def asks(self) -> bool:
-        """Whether it says which traces to look at."""
-        return bool(self.those.tokens) or self.since is not None
+        """Whether it says which traces to look at; not where a time was meant that cannot be read."""
+        return self.since is not None or bool(self.those.tokens and not self.typed_since)
 
     @property
     def wrong(self) -> list[str]:
-        """What of the bars was left out."""
+        """What of the form was left out."""
         sentences = [*self.those.wrong, *self.others.wrong]
+        if self.typed_since and self.since is None:
+            sentences.append(f"“{self.typed_since[:60]}” is not a time such as 2026-11-21T09:30Z")
         for filters in (self.those, self.others):
             names = sorted(_unknown(filters))
             if names:
@@ -81,6 +85,15 @@ class ComparedSets:
         if name == field and name not in _BAR_FIELDS and not name.startswith("attr."):
             return None
         return query(f"{self.base}/traces", q=self.those.with_(name, value), **self.range.instants)
+
+
+def _moment(text: str) -> tuple[datetime | None, str]:
+    """The instant that a text says, None for none, and what the field shows of it."""
+    try:
+        moment = instant(text, "since")
+    except Refused:
+        return None, text
+    return moment, timestamp(moment).replace(".000000Z", "Z")
 
 
 #: What is not compared by, in the words of the bar.

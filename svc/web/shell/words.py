@@ -43,6 +43,13 @@ _FLAG_TAGS: Final = frozenset(
 )
 
 
+def field(name: str) -> str:
+    """The name of a field in a sentence, "call site" for `call_site_id`; an attribute's as it was sent."""
+    if name.startswith("attr."):
+        return name.removeprefix("attr.")
+    return name.removesuffix("_id").replace("_", " ")
+
+
 def visible(text: str) -> str:
     """A text with its unseen characters shown as marks, ⟨U+202E⟩; joiners are left where they belong."""
     return _UNSEEN.sub(_marks, text)
