@@ -36,7 +36,7 @@ def test_what_is_written_into_a_url_is_read_from_it(
     )
     address = parse_url(url)
     assert address.hosts == tuple(hosts)
-    assert (address.user, address.password, address.database) == (user, password, database.lstrip("/"))
+    assert (address.user, address.password, address.database) == (user, password, database)
 
 
 @given(st.lists(HOSTS, min_size=1, max_size=4), WORDS)
