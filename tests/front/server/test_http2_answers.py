@@ -119,18 +119,16 @@ async def test_a_body_of_any_size_comes_whole_and_waits_for_the_window(
         await send({"type": "http.response.body", "body": bytes(size)})
 
     async with asked(app, monkeypatch) as client:
-        while not client.came(h2.events.StreamEnded):
-            while client.body_bytes < min(size, WINDOW_BYTES):
-                await client.until(h2.events.DataReceived, len(client.came(h2.events.DataReceived)) + 1)
-            if client.body_bytes >= size:
-                await client.until(h2.events.StreamEnded)
-                continue
-            assert client.body_bytes <= WINDOW_BYTES
+        first_bytes = min(size, WINDOW_BYTES)
+        while client.body_bytes < first_bytes:
+            await client.until(h2.events.DataReceived, len(client.came(h2.events.DataReceived)) + 1)
+        assert client.body_bytes == first_bytes
+        if size > WINDOW_BYTES:
             # From now on as much as there is.
             client.state.increment_flow_control_window(size)
             client.state.increment_flow_control_window(size, stream_id=1)
             await client.flush()
-            await client.until(h2.events.StreamEnded)
+        await client.until(h2.events.StreamEnded)
     assert client.body_bytes == size
 
 

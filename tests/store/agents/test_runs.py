@@ -168,7 +168,7 @@ async def test_a_rule_that_speaks_while_an_agent_is_at_work_does_not_say_that_it
 ) -> None:
     await pressed(store)
     lease = await claimed(store)
-    waits = Triage("unclear", "wait", "too few traces", ())
+    waits = Triage("unclear", "wait", "too few traces")
     await FindingStates(store).rule(1, lease.subject_id, waits, RULE, NOW)
     assert (await finding(store, lease.subject_id))["triageStatus"] == "in_flight"
     assert await OutcomeStore(store).finish(lease, POSITIVE, USED, NOW)
