@@ -126,35 +126,24 @@ class Streams(H2Protocol):
         await self._flush()
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
-        pieces: list[h2.events.DataReceived] = []
         for event in events:
             if self.closed:
                 return
-            if pieces and (
-                not isinstance(event, h2.events.DataReceived) or event.stream_id != pieces[0].stream_id
-            ):
-                await self._hand_on(pieces)
-                pieces = []
             if isinstance(event, h2.events.DataReceived):
-                pieces.append(event)
+                await self._hand_on(event)
             elif isinstance(event, h2.events.StreamReset):
                 await self._reset(event)
             elif isinstance(event, h2.events.RequestReceived) and not self._has_room():
                 self._refuse(event)
             else:
                 await super()._handle_events([event])
-        if pieces and not self.closed:
-            await self._hand_on(pieces)
 
-    async def _hand_on(self, pieces: list[h2.events.DataReceived]) -> None:
-        """Pieces of one body that came at once, as one."""
-        stream_id = pieces[0].stream_id
-        stream = self.streams.get(stream_id)
+    async def _hand_on(self, piece: h2.events.DataReceived) -> None:
+        """A piece of a body; `BodyFrames` has joined what came at once."""
+        stream = self.streams.get(piece.stream_id)
         if stream is not None:
-            await stream.handle(Body(stream_id=stream_id, data=b"".join(piece.data for piece in pieces)))
-        self.connection.acknowledge_received_data(
-            sum(piece.flow_controlled_length for piece in pieces), stream_id
-        )
+            await stream.handle(Body(stream_id=piece.stream_id, data=piece.data))
+        self.connection.acknowledge_received_data(piece.flow_controlled_length, piece.stream_id)
 
     async def stream_send(self, event: StreamEvent) -> None:
         """As Hypercorn's; the head of an answer goes with what follows it at once, in one piece."""

@@ -56,16 +56,21 @@ class ComparedSets:
         )
 
     @property
+    def unread_time(self) -> str:
+        """A time that was meant and cannot be read."""
+        return "" if self.since else self.typed_since
+
+    @property
     def asks(self) -> bool:
-        """Whether it says which traces to look at; not where a time was meant that cannot be read."""
-        return self.since is not None or bool(self.those.tokens and not self.typed_since)
+        """Whether it says which traces to look at."""
+        return self.since is not None or bool(self.those.tokens and not self.unread_time)
 
     @property
     def wrong(self) -> list[str]:
         """What of the form was left out."""
         sentences = [*self.those.wrong, *self.others.wrong]
-        if self.typed_since and self.since is None:
-            sentences.append(f"“{self.typed_since[:60]}” is not a time such as 2026-11-21T09:30Z")
+        if self.unread_time:
+            sentences.append(f"“{self.unread_time[:60]}” is not a time such as 2026-11-21T09:30Z")
         for filters in (self.those, self.others):
             names = sorted(_unknown(filters))
             if names:
