@@ -3,7 +3,8 @@
 Owns the order in which a project's findings become cases: what the rule says of each that is withheld, then
 which belong together, then who is cause and who effect, at last what has recovered. It waits until every
 detector has judged as far as the others, because a cause that one has not seen yet would leave its effects to
-stand for themselves. All it does may be done again. Never decides over people or agents.
+stand for themselves. All it does may be done again, and is not while a project's findings stand as they stood
+when it was done. Never decides over people or agents.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ NAME: Final = "cases"
 ROUND_S: Final = 10.0
 #: Words that a ruling of the rule begins with while it withholds.
 WITHHELD: Final = "Withheld: "
+#: What stands as it stood is seen to again after so long: traces that come late change what is shared.
+SETTLED_FOR_S: Final = 300.0
 #: Detectors that wait for no watermark: no other detector can be as far as they are.
 AHEAD: Final = frozenset({"secret_leak"})
 #: What drifts by its cause's name in the order of causes.
@@ -75,10 +78,14 @@ class CaseKeeper:
     #: What was done: findings `confirmed`, cases `opened`, findings `recovered`.
     counts: Counter[str] = attrs.field(factory=Counter)
     round_s: float = ROUND_S
+    #: By project: the mark of its findings when nothing was left to do, and until when that holds.
+    _settled: dict[int, tuple[int, float]] = attrs.field(factory=dict, init=False)
 
     async def round(self) -> float:
         """See to every project in which something is live. Returns the seconds to rest."""
-        for project_id in await self.work.waiting():
+        waiting = set(await self.work.waiting())
+        self._settled = {number: known for number, known in self._settled.items() if number in waiting}
+        for project_id in sorted(waiting):
             await self.states.end_mutes(project_id, self.now())
             if await self.work.behind(project_id, DETECTORS.keys() - AHEAD):
                 continue
@@ -91,7 +98,15 @@ class CaseKeeper:
         return self.round_s
 
     async def _project(self, project_id: int) -> None:
-        standing = await self.work.standing(project_id, self.now())
+        stands = await self.work.standing(project_id, self.now())
+        mark, until_s = self._settled.pop(project_id, (None, 0.0))
+        if mark != stands.mark or trio.current_time() >= until_s:
+            await self._see_to(project_id, stands.findings)
+            until_s = trio.current_time() + SETTLED_FOR_S
+        # What this round changed has another mark, and the next one sees to it.
+        self._settled[project_id] = stands.mark, until_s
+
+    async def _see_to(self, project_id: int, standing: Sequence[Standing]) -> None:
         active: list[_Known] = []
         reported_ids = {finding.id for finding in standing if _reported_only(finding)}
         for finding in standing:
@@ -219,7 +234,8 @@ class CaseKeeper:
                 explanation = by_key[role.under].standing
                 why = f"{WITHHELD}{percent(share or 0)} of it is “{explanation.title}”, whose case lists it."
                 await self._withhold(project_id, standing, why)
-        if not case_findings or leader.cause.detector != NEW_SIGNATURE.name:
+        is_led = leader.leads and leader.case_id == case_id
+        if not is_led and not (case_findings and leader.cause.detector == NEW_SIGNATURE.name):
             # A new kind alone is left of a case when the failures of its tool are over: those led it.
             await self.work.lead(project_id, case_id, leader.id)
 

@@ -118,6 +118,17 @@ class Standing:
     explained_share: float | None
 
 
+@attrs.frozen(eq=False)
+class StandingFindings:
+    """The findings of a project in the order in which they were detected.
+
+    `mark` is an integer, the same in this process as long as nothing of them changes, nor of what lists them.
+    """
+
+    findings: Sequence[Standing]
+    mark: int
+
+
 @attrs.define(eq=False)
 class CaseworkStore:
     """All verbs raise `Outage`."""
@@ -133,10 +144,10 @@ class CaseworkStore:
         [row] = await self.database.fetch(_BEHIND, project_id, sorted(detectors))
         return bool(row["behind"])
 
-    async def standing(self, project_id: int, now: datetime) -> Sequence[Standing]:
-        """Live findings, and those that closed lately, in the order in which they were detected."""
+    async def standing(self, project_id: int, now: datetime) -> StandingFindings:
+        """Live findings, and those that closed lately."""
         rows = await self.database.fetch(_STANDING, project_id, now - EXPLAINS_FOR, timeout_s=READ_TIMEOUT_S)
-        return [_standing(row) for row in rows]
+        return StandingFindings([_standing(row) for row in rows], hash(tuple(map(tuple, rows))))
 
     async def traces(self, project_id: int, finding_id: UUID, role: EvidenceRole) -> frozenset[bytes]:
         """The traces that stand in a role of a finding's evidence, at most `TRACES_READ`."""
