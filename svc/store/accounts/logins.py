@@ -111,7 +111,8 @@ class LoginStore:
                 )
             return Login(row["id"], row["account_id"], row["email"], row["email_key"])
 
-        return await self.database.run(work, timeout_s=8.0)
+        # Every request of a browser comes by here: a transaction would be two more journeys to the server.
+        return await self.database.run(work, transaction=False, timeout_s=8.0)
 
     async def list(self, account_id: UUID) -> Sequence[LoginRow]:
         """The living sessions of an account, newest first."""

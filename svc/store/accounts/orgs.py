@@ -42,47 +42,32 @@ class OrgStore:
 
     async def place(self, org_slug: str, project_slug: str | None, account_id: UUID | None) -> Placed | None:
         """An organization by its slug, with a project and an account's role; None when there is none."""
-
-        async def work(connection: Connection) -> Placed | None:
-            # The organization, and as what this account belongs to it.
-            row = await connection.fetchrow(
-                "select o.id, o.slug, o.name, m.role from organization o"
-                " left join membership m on m.org_id = o.id and m.account_id = $2 where o.slug = $1",
-                org_slug,
-                account_id,
-            )
-            if row is None:
-                return None
-            # Its living projects, and as what this account belongs to each.
-            projects = await connection.fetch(
-                "select p.id, p.slug, p.name, r.role from project p left join project_membership r"
-                " on r.project_id = p.id and r.account_id = $2 where p.org_id = $1 and p.deleted_at is null",
-                row["id"],
-                account_id,
-            )
-            org = Org(row["id"], row["slug"], row["name"])
-            project_row = next(
-                (candidate for candidate in projects if candidate["slug"] == project_slug),
-                None,
-            )
-            project = (
-                None
-                if project_row is None
-                else Project(project_row["id"], project_row["slug"], project_row["name"], org.slug)
-            )
-            return Placed(
-                org,
-                row["role"],
-                project,
-                frozenset(candidate["id"] for candidate in projects),
-                {
-                    candidate["id"]: candidate["role"]
-                    for candidate in projects
-                    if candidate["role"] is not None
-                },
-            )
-
-        return await self.database.run(work, readonly=True)
+        # As what this account belongs to it, its living projects, and as what to each: in one journey, since
+        # every page and every call of the API comes by here.
+        rows = await self.database.fetch(
+            "select o.id, o.slug, o.name, m.role, p.id as project_id, p.slug as project_slug,"
+            " p.name as project_name, r.role as project_role from organization o"
+            " left join membership m on m.org_id = o.id and m.account_id = $2"
+            " left join project p on p.org_id = o.id and p.deleted_at is null"
+            " left join project_membership r on r.project_id = p.id and r.account_id = $2 where o.slug = $1",
+            org_slug,
+            account_id,
+        )
+        if not rows:
+            return None
+        org = Org(rows[0]["id"], rows[0]["slug"], rows[0]["name"])
+        projects = {row["project_id"]: row for row in rows if row["project_id"] is not None}
+        named = next((row for row in projects.values() if row["project_slug"] == project_slug), None)
+        project = None
+        if named is not None:
+            project = Project(named["project_id"], named["project_slug"], named["project_name"], org.slug)
+        return Placed(
+            org,
+            rows[0]["role"],
+            project,
+            frozenset(projects),
+            {number: row["project_role"] for number, row in projects.items() if row["project_role"]},
+        )
 
     async def change(self, org: Org, name: str | None, signup_role: SignupRole | None, actor: str) -> Org:
         """Give an organization another name, its uninvited sign-ups another role, or both."""

@@ -18,7 +18,7 @@ from protocol.rest.answers import Bucket, Counted, Facet, FoundRow
 from protocol.rest.query import SEARCH_LIMIT_DEFAULT, searched
 from protocol.storage import Slow
 from svc.domain.queries.datasets import DATASETS
-from svc.store.accounts.kept_charts import MOST_CHARTS, TITLE_CHARS, KeptChartStore
+from svc.store.accounts.kept_charts import MOST_CHARTS, TITLE_CHARS, KeptChart, KeptChartStore
 from svc.store.postgres.together import run_together
 from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.questions.buckets import INTERVALS
@@ -66,7 +66,12 @@ async def explore_page(visit: Visit, *, typed: str | None = None, wrong: str = "
     """The page. `typed` is a title that was refused for a kept chart, `wrong` says why."""
     own_fields = await promoted_fields(visit.means.history, visit.project.id)
     explored = Explored.of(visit.query, visit.means.now(), visit.base, own_fields)
-    answers = await _answers(visit, explored)
+    answers, charts = _Answers(), list[KeptChart]()
+
+    async def list_kept() -> None:
+        charts.extend(await KeptChartStore(visit.means.database).list(visit.project.id))
+
+    await run_together(partial(_ask, visit, explored, answers), list_kept)
     context = {
         "explored": explored,
         "answers": answers,
@@ -83,7 +88,7 @@ async def explore_page(visit: Visit, *, typed: str | None = None, wrong: str = "
         "number_text": partial(number_text, explored.measure.name),
         "headline": None if answers.total is None else headline(explored, answers.total),
         "calls": as_calls(visit, explored),
-        "keeping": await _keeping(visit, explored, typed, wrong),
+        "keeping": _keeping(visit, explored, charts, typed, wrong),
         "aged_out": await aged_out(
             visit, [row.fields.get("payload_available", True) for row in answers.rows]
         ),
@@ -91,9 +96,10 @@ async def explore_page(visit: Visit, *, typed: str | None = None, wrong: str = "
     return Html("overview/explore", context, status=400 if wrong else 200)
 
 
-async def _keeping(visit: Visit, explored: Explored, typed: str | None, wrong: str) -> dict[str, Any]:
+def _keeping(
+    visit: Visit, explored: Explored, charts: Sequence[KeptChart], typed: str | None, wrong: str
+) -> dict[str, Any]:
     """The form that keeps the chart on Overview, or the chart that is there."""
-    charts = await KeptChartStore(visit.means.database).list(visit.project.id)
     chart = next((chart for chart in charts if chart.question == explored.kept), None)
     return {
         "chart": chart,
@@ -107,9 +113,8 @@ async def _keeping(visit: Visit, explored: Explored, typed: str | None, wrong: s
     }
 
 
-async def _answers(visit: Visit, explored: Explored) -> _Answers:
+async def _ask(visit: Visit, explored: Explored, answers: _Answers) -> None:
     """Everything the page shows, as far as it can be asked and there is time."""
-    answers = _Answers()
     try:
         question = ask(
             visit.project.id,
@@ -124,7 +129,6 @@ async def _answers(visit: Visit, explored: Explored) -> _Answers:
         answers.wrong = refused.refusal.message
     except Slow:
         answers.slow = True
-    return answers
 
 
 async def _answer(visit: Visit, explored: Explored, question: Question, answers: _Answers) -> None:

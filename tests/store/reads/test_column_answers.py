@@ -308,6 +308,10 @@ async def test_a_large_hour_is_cut_into_segments(sent: Database, monkeypatch: py
     assert max(row["spans"] for row in segments) == 16
     assert max(row["part"] for row in segments) >= 2
     await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"})
+    # As of a larger history: some columns at a time, cut within segments.
+    for bound, most in (("FEW_VALUES", 0), ("PREFETCH_COLUMNS", 3), ("BATCH_BYTES", 1)):
+        monkeypatch.setattr(column_segments, bound, most)
+    await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"}, 1)
 
 
 @pytest.mark.release
@@ -318,6 +322,9 @@ async def test_too_much_for_one_answer_is_left_to_the_rows(
     for turn, bound in enumerate(("MOST_BYTES", "MOST_PARTS")):
         with monkeypatch.context() as patch:
             patch.setattr(column_segments if bound == "MOST_BYTES" else column_answers, bound, 0)
+            if bound == "MOST_BYTES":
+                # Nothing of the columns is added up.
+                patch.delattr(column_segments, "_batches")
             await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"}, turn)
 
 

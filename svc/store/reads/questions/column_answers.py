@@ -29,7 +29,6 @@ from svc.store.postgres.threads import in_thread, work_through
 from svc.store.reads.questions.attributes import dictionary_of
 from svc.store.reads.questions.column_segments import (
     Cover,
-    are_few_bytes,
     hours_by_column,
     hours_since_epoch,
     segments_of,
@@ -152,13 +151,13 @@ async def worked_through(
     question = asked.question
     stretch = (None, None) if question.by_event_time else (question.low, question.high)
     cover = await hours_by_column(connection, question.project_id, stretch, asked.scan)
-    if cover is None or not await are_few_bytes(connection, cover):
+    if cover is None or (segments := await segments_of(connection, cover)) is None:
         return None
     rows: list[Any] = []
 
     async def batches() -> AsyncIterator[list[SegmentColumns]]:
-        async for segments in segments_of(connection, cover):
-            yield segments
+        async for batch in segments:
+            yield batch
         # While the last of them are added up: each takes a few hundredths of a second at ten million.
         rows.extend(await _rows(connection, asked, cover))
 

@@ -17,7 +17,7 @@ from svc.domain.calendar import EPOCH, day_of
 from svc.domain.columns.encoding import PackedColumn
 from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.domain.queries.datasets import SPANS
-from svc.store.aggregates.cubes import split_range
+from svc.store.aggregates.cubes import Split, split_range
 from svc.store.aggregates.span_columns import WHOLE
 from svc.store.aggregates.span_sums import hour_of_level
 from svc.store.postgres.database import Connection
@@ -28,7 +28,10 @@ FEW_SPANS: Final = 20_000
 MOST_BYTES: Final = 128 * 1024 * 1024
 #: Columns are read and added up in batches of about so many bytes.
 BATCH_BYTES: Final = 4 * 1024 * 1024
+#: Columns that are fetched at once; all of them where so few spans have them.
 PREFETCH_COLUMNS: Final = 64
+FEW_VALUES: Final = 4_000_000
+ALL_COLUMNS: Final = 10_000
 
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
@@ -40,12 +43,14 @@ _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 class Cover:
     """The hours of each day of arrival that columns serve, and the stretches of arrival that rows serve.
 
-    `summed` are the days of which sums know the answer, each with what their segments bear as their hour;
-    `whole` is the stretch of days of event time for which they do, columns serve the others.
+    `spans` are all that the days have. `summed` are the days of which sums know the answer, each with what
+    their segments bear as their hour; `whole` is the stretch of days of event time for which they do, columns
+    serve the others.
     """
 
     project_id: int
     scan: Scan
+    spans: int
     hours: Mapping[datetime, Sequence[int]]
     summed: Mapping[datetime, int]
     whole: tuple[datetime, datetime]
@@ -75,35 +80,36 @@ async def hours_by_column(
         " and day < $3 order by day",
         *(project_id, start - _DAY, end),
     )
-    if sum(row["spans"] for row in days) < FEW_SPANS:
+    spans = sum(row["spans"] for row in days)
+    if spans < FEW_SPANS:
         return None
-    dirty = set(split.dirty)
-    hours = {
-        row["day"]: [
-            number
-            for number in range(24)
-            if row["hours"] >> number & 1
-            and start <= (hour := row["day"] + number * _HOUR) < end
-            and hour not in dirty
-        ]
-        for row in days
-    }
+    hours = {row["day"]: _hours_of(row["day"], row["hours"], split) for row in days}
+    levels, of_whole_days = scan.levels, scan.of_whole_days
     # Of several selections the last has the fewest rows.
     summed = {
         row["day"]: hour_of_level(level)
         for row in days
-        if row["whole"] and row["summed"] and _serves(scan, row["day"], hours[row["day"]])
-        for level in scan.levels
+        if row["whole"] and row["summed"]
+        if not of_whole_days or _is_whole(scan, row["day"], hours[row["day"]])
+        for level in levels
         if row["summed"] >> level & 1
     }
     raw = _uncovered(hours, low or EPOCH, high or _END)
-    return Cover(project_id, scan, hours, summed, _whole_days(scan), raw)
+    return Cover(project_id, scan, spans, hours, summed, _whole_days(scan), raw)
 
 
-def _serves(scan: Scan, day: datetime, hours: Sequence[int]) -> bool:
-    """Whether the sums of a day of arrival may be read; those without hours only as a whole."""
-    if not scan.of_whole_days:
-        return True
+def _hours_of(day: datetime, with_columns: int, split: Split) -> list[int]:
+    """The hours of a day that have columns, a bit each, and are clean and within the range."""
+    start, end = split.cubed
+    hours = [number for number in range(_DAY_HOURS) if with_columns >> number & 1]
+    if start <= day and day + _DAY <= end and not split.dirty:
+        return hours
+    dirty = set(split.dirty)
+    return [number for number in hours if start <= (hour := day + number * _HOUR) < end and hour not in dirty]
+
+
+def _is_whole(scan: Scan, day: datetime, hours: Sequence[int]) -> bool:
+    """Whether all of a day of arrival is asked, as sums without hours need it."""
     first = hours_since_epoch(day)
     inside = scan.hours[0] <= first and first + _DAY_HOURS <= scan.hours[1]
     return len(hours) == _DAY_HOURS and (scan.by_event_time or inside)
@@ -141,6 +147,15 @@ _COLUMNS: Final = (
     " and c.began >= $9 and c.began < $10)"
     " as columns"
 )
+#: With what all of them take, which needs no look into them; nothing of any where that is too much.
+_BOUNDED: Final = (
+    "select day, hour, began, part, field, spans, all_bytes,"
+    " case when all_bytes <= $11 then texts end as texts,"
+    " case when all_bytes <= $11 then codes end as codes from (select *,"
+    f" sum(octet_length(codes) + coalesce(octet_length(texts), 0)) over () as all_bytes from {_COLUMNS})"
+    # All columns of a segment come one after the other.
+    " as bounded order by day, hour, began, part"
+)
 
 
 def _values(cover: Cover) -> Sequence[Any]:
@@ -154,28 +169,26 @@ def _values(cover: Cover) -> Sequence[Any]:
     )
 
 
-async def are_few_bytes(connection: Connection, cover: Cover) -> bool:
-    """Whether the columns that the question needs are not too many bytes, which needs no look at them."""
-    bytes_read = await connection.fetchval(
-        f"select coalesce(sum(octet_length(codes) + coalesce(octet_length(texts), 0)), 0) from {_COLUMNS}",
-        *_values(cover),
-    )
-    return bool(bytes_read <= MOST_BYTES)
+async def segments_of(connection: Connection, cover: Cover) -> AsyncIterator[list[SegmentColumns]] | None:
+    """The segments that the question touches with the columns it needs, some at a time; None where these are
+    too many bytes.
+    """
+    is_small = cover.spans * len(cover.scan.columns) <= FEW_VALUES
+    prefetch = ALL_COLUMNS if is_small else PREFETCH_COLUMNS
+    rows = aiter(connection.cursor(_BOUNDED, *_values(cover), MOST_BYTES, prefetch=prefetch))
+    first = await anext(rows, None)
+    if first is not None and first["all_bytes"] > MOST_BYTES:
+        return None
+    return _batches(cover, first, rows)
 
 
-async def segments_of(connection: Connection, cover: Cover) -> AsyncIterator[list[SegmentColumns]]:
-    """The segments that the question touches with the columns it needs, some at a time."""
+async def _batches(cover: Cover, first: Any, rows: AsyncIterator[Any]) -> AsyncIterator[list[SegmentColumns]]:
     batch: list[SegmentColumns] = []
     key: tuple[Any, ...] | None = None
     columns: dict[str, PackedColumn] = {}
     batch_bytes = 0
-    # All columns of a segment come one after the other.
-    rows = connection.cursor(
-        f"select * from {_COLUMNS} order by day, hour, began, part",
-        *_values(cover),
-        prefetch=PREFETCH_COLUMNS,
-    )
-    async for row in rows:
+    row = first
+    while row is not None:
         if (row_key := (row["day"], row["hour"], row["began"], row["part"])) != key:
             if batch_bytes > BATCH_BYTES:
                 yield batch
@@ -189,4 +202,5 @@ async def segments_of(connection: Connection, cover: Cover) -> AsyncIterator[lis
                 batch.append(SegmentColumns(row["spans"], arrived, began, hours, columns))
         column = columns[row["field"]] = PackedColumn(row["texts"], row["codes"])
         batch_bytes += len(column.codes) + len(column.values or b"")
+        row = await anext(rows, None)
     yield batch
