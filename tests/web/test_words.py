@@ -37,3 +37,11 @@ def test_fields_have_names_for_people_and_attributes_their_own() -> None:
         "kind",
     ]
     assert words.field("attr.customer_id") == "customer_id"
+
+
+def test_every_unseen_character_is_marked_and_no_other_that_is_ascii() -> None:
+    for code in range(0x80):
+        char = chr(code)
+        seen = char.isprintable() or char in "\t\n\r"
+        assert words.visible(f"a{char}b") == (f"a{char}b" if seen else f"a⟨U+{code:04X}⟩b")
+    assert words.visible("an invoice\u202e") == "an invoice⟨U+202E⟩"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal
+from functools import lru_cache
 from heapq import nsmallest
 from math import ceil
 from typing import Any, Final
@@ -197,6 +198,8 @@ def cost_units(cost: Decimal) -> int:
     return int(cost.scaleb(COST_REST_DIGITS, _WIDE))
 
 
+# Answers by hour have the same bins again and again; from a microsecond to a year there are 1,600.
+@lru_cache(maxsize=2048)
 def bin_middle_ms(duration_bin: int) -> float:
     """What stands for all durations of a bin: no more than one per cent from any of them."""
     low = DURATION_UNIT_MS * DURATION_RATIO**duration_bin

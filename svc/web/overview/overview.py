@@ -12,6 +12,7 @@ import io
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -92,10 +93,8 @@ async def overview_page(visit: Visit, renaming: Renaming | None = None) -> Html:
         "overview": figures,
         "charts": [
             attrs.evolve(chart, marks=release_marks(period, releases))
-            for chart in charts(
-                *(figures, period, dimension),
-                lambda low, high, only="": traces_address(visit, filters, low, high, only=only),
-            )
+            # Several charts have the same steps, each with its address.
+            for chart in charts(figures, period, dimension, cache(partial(traces_address, visit, filters)))
         ],
         "releases": releases,
         "as_table": visit.query.get("table", ""),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 import attrs
@@ -101,7 +102,7 @@ class DayRange:
         first_day, last_day = words.day(self.low, UTC), words.day(self.high - timedelta(microseconds=1), UTC)
         return f"on {first_day}" if first_day == last_day else f"from {first_day} to {last_day}"
 
-    @property
+    @cached_property
     def step(self) -> timedelta:
         """How long the step of a chart is."""
         return self.drawn_in or next(step for step, longest in _STEPS if self.high - self.low <= longest)
@@ -111,7 +112,7 @@ class DayRange:
         """How long that is, in words."""
         return _STEP_TEXTS[self.step]
 
-    @property
+    @cached_property
     def starts(self) -> Sequence[datetime]:
         """When each step begins; the last one may still run."""
         steps = max(1, -(-(self.high - self.low) // self.step))

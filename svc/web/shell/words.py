@@ -52,6 +52,9 @@ def field(name: str) -> str:
 
 def visible(text: str) -> str:
     """A text with its unseen characters shown as marks, ⟨U+202E⟩; joiners are left where they belong."""
+    # Most of a page; the search took 4 % of Overview (November 2026).
+    if text.isascii() and text.isprintable():
+        return text
     return _UNSEEN.sub(_marks, text)
 
 
