@@ -1,9 +1,8 @@
-"""Laws of the rate engine: silent by chance, quick on a change, the same however a history is cut."""
+"""Laws of the rate engine: silent by chance, quick on a change."""
 
 from __future__ import annotations
 
 import attrs
-import msgspec
 import numpy as np
 import pytest
 
@@ -340,40 +339,6 @@ HISTORY = failures(
     700,
     rates(40, 0.03, 0.15, 24 * DAY + 50, 26 * DAY) + from_slot(40, 9 * DAY, 0.2, 10 * DAY),
 )
-
-
-def test_going_on_from_any_state_is_judging_from_the_start_bit_by_bit() -> None:
-    whole = judged(HISTORY, 40)
-    assert len(whole.rises) == 2
-    state = RateState.start(START)
-    alarms = {}
-    for cut in [*range(0, 40 * DAY, 173), 40 * DAY]:
-        rows = HISTORY.between(state.needs_from, START + cut)
-        step = judge_rates(rows, WHOLE, state, START + cut)
-        # What is stored between two looks is JSON.
-        state = msgspec.json.decode(msgspec.json.encode(step.state), type=RateState)
-        assert state == step.state
-        alarms |= {alarm.fired: alarm for alarm in step.rises}
-    assert state == whole.state
-    assert tuple(alarms.values()) == whole.rises
-
-
-def test_every_checkpoint_is_the_state_of_its_midnight() -> None:
-    whole = judged(HISTORY, 40)
-    assert [state.cursor for state in whole.checkpoints] == [START + d * DAY for d in range(1, 41)]
-    for state in whole.checkpoints[::7]:
-        rest = judge_rates(
-            HISTORY.between(state.needs_from, START + 40 * DAY), WHOLE, state, START + 40 * DAY
-        )
-        assert rest.state == whole.state
-
-
-def test_no_slot_past_the_watermark_is_looked_at() -> None:
-    for days in (5, 25, 30):
-        seen = HISTORY.between(START, START + days * DAY - 100)
-        until = START + days * DAY - 100
-        ahead = judge_rates(HISTORY, WHOLE, RateState.start(START), until)
-        assert ahead.state == judge_rates(seen, WHOLE, RateState.start(START), until).state
 
 
 def test_the_path_stands_above_one_where_an_alarm_fires() -> None:
