@@ -22,7 +22,7 @@ import h2.events
 import h2.exceptions
 import trio
 from hypercorn.events import Closed, Event, RawData
-from hypercorn.protocol.events import Body, Response
+from hypercorn.protocol.events import Body, EndBody, Response, Trailers
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.task_group import _handle
@@ -96,8 +96,9 @@ class Streams(H2Protocol):
         self._resets = self._answered = 0
         self._group = self.task_group
         self._steps = FrameSteps()
-        #: Heads of answers that are not sent yet.
+        #: Heads of answers that are not sent yet, and their trailers.
         self._heads: dict[int, list[tuple[bytes, bytes]]] = {}
+        self._trailers: dict[int, list[tuple[bytes, bytes]]] = {}
         self.connection.incoming_buffer = BodyFrames(server=True)
         # In force from the beginning: it is told with all others in the first frame.
         self.connection.local_settings.initial_window_size = STREAM_WINDOW_BYTES
@@ -146,12 +147,20 @@ class Streams(H2Protocol):
         self.connection.acknowledge_received_data(piece.flow_controlled_length, piece.stream_id)
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """As Hypercorn's; the head of an answer goes with what follows it at once, in one piece."""
-        if not isinstance(event, Response):
+        """As Hypercorn's; the head of an answer goes with what follows it at once, in one piece.
+
+        Ordering: head, body and trailers of an answer are all sent by `send_task`, whoever is cancelled
+        meanwhile. A handler that sent some of it itself could overtake the rest.
+        """
+        if not isinstance(event, Response | Trailers):
             await super().stream_send(event)
             return
         if event.stream_id not in self.stream_buffers:
             # The client has reset it, or the connection has ended.
+            return
+        if isinstance(event, Trailers):
+            self._trailers[event.stream_id] = event.headers
+            await super().stream_send(EndBody(event.stream_id))
             return
         head = [(b":status", b"%d" % event.status_code), *event.headers, *self.config.response_headers("h2")]
         self._heads[event.stream_id] = head
@@ -176,20 +185,24 @@ class Streams(H2Protocol):
             data = await buffer.pop(max(0, min(window_bytes, self.connection.max_outbound_frame_size)))
             # Asked once: the end of a body may come while a piece of it is sent.
             ends = buffer.complete
+            trailers = self._trailers.get(stream_id)
             if head is not None:
-                self.connection.send_headers(stream_id, head, end_stream=ends and not data)
+                self.connection.send_headers(stream_id, head, end_stream=ends and not data and not trailers)
             if data:
-                self.connection.send_data(stream_id, data, end_stream=ends)
+                self.connection.send_data(stream_id, data, end_stream=ends and not trailers)
             elif not ends:
                 self.priority.block(stream_id)
-            elif head is None:
+            elif head is None and not trailers:
                 self.connection.end_stream(stream_id)
+            if ends and trailers:
+                self.connection.send_headers(stream_id, trailers, end_stream=True)
             await self._flush()
         except (KeyError, h2.exceptions.ProtocolError):
             # The stream or the connection was closed meanwhile.
             await buffer.close()
             ends = True
         if ends:
+            self._trailers.pop(stream_id, None)
             del self.stream_buffers[stream_id]
             self.priority.remove_stream(stream_id)
 

@@ -39,9 +39,10 @@ class Client:
     async def flush(self) -> None:
         await self.stream.send_all(self.state.data_to_send())
 
-    async def ask(self, stream_id: int = 1) -> None:
+    async def ask(self, stream_id: int = 1, *, ends: bool = True) -> None:
         head = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
-        self.state.send_headers(stream_id, head, end_stream=True)
+        head.append(("te", "trailers"))
+        self.state.send_headers(stream_id, head, end_stream=ends)
         await self.flush()
 
     def came(self, kind: type[E]) -> list[E]:
@@ -108,6 +109,47 @@ async def test_the_head_of_an_answer_does_not_wait_for_a_body_that_comes_later(
         heard.set()
         await client.until(h2.events.StreamEnded)
     assert client.body_bytes == len(b"later")
+
+
+@pytest.mark.parametrize("size", [0, 1, WINDOW_BYTES + 1])
+async def test_trailers_come_behind_the_head_and_the_body(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the client opened its windows before there was any answer, as gRPC does (November 2026)."""
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [], "trailers": True})
+        await send({"type": "http.response.body", "body": bytes(size)})
+        await send({"type": "http.response.trailers", "headers": [(b"grpc-status", b"12")]})
+
+    async with asked(app, monkeypatch) as client:
+        client.state.increment_flow_control_window(2**30)
+        client.state.increment_flow_control_window(2**20, stream_id=1)
+        # Whoever came first was chance: half of these had their trailers before their head.
+        for answers, stream_id in enumerate(range(3, 23, 2), start=1):
+            await client.until(h2.events.StreamEnded, answers)
+            await client.ask(stream_id, ends=False)
+            client.state.increment_flow_control_window(2**20, stream_id=stream_id)
+            client.state.ping(b"are you ")
+            await client.flush()
+            await client.until(h2.events.PingAckReceived, answers)
+            client.state.end_stream(stream_id)
+            await client.flush()
+        await client.until(h2.events.StreamEnded, answers + 1)
+    for stream_id in range(1, 23, 2):
+        answer = [event for events in client.reads for event in events if _is_of(event, stream_id)]
+        assert [type(event) for event in answer if not isinstance(event, h2.events.DataReceived)] == [
+            h2.events.ResponseReceived,
+            h2.events.TrailersReceived,
+            h2.events.StreamEnded,
+        ]
+        assert sum(len(event.data) for event in answer[1:-2]) == size
+        assert answer[-2].headers == [("grpc-status", "12")]
+
+
+def _is_of(event: h2.events.Event, stream_id: int) -> bool:
+    """Whether it belongs to the answer on a stream."""
+    return getattr(event, "stream_id", 0) == stream_id and not isinstance(event, h2.events.WindowUpdated)
 
 
 @pytest.mark.parametrize("size", [0, 1, WINDOW_BYTES, WINDOW_BYTES + 1, 300_000])
