@@ -20,7 +20,7 @@ from quart import Response, request
 from quart.routing import QuartRule
 from quart_trio import QuartTrio
 from quart_trio.wrappers import TrioRequest
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from actors.keys import Grant, Keys
 from protocol.refusals import (
@@ -30,10 +30,10 @@ from protocol.refusals import (
     NO_TENANT,
     NOT_FOUND,
     OTHER_SIGNALS,
-    PAYLOAD_TOO_LARGE,
     QUERY_NO_PROJECT,
     QUERY_SCOPE,
     TRACES_PATH,
+    UNREAD_BODIES,
     Refusal,
     Refused,
     refusal_of,
@@ -193,8 +193,8 @@ class App:
         return await self.comparing.compare(grant.project_id, _side(body.baseline), _side(body.comparison))
 
     async def _http_error(self, error: HTTPException) -> Response:
-        if isinstance(error, RequestEntityTooLarge):
-            refused = refusal_response(PAYLOAD_TOO_LARGE)
+        if (unread := UNREAD_BODIES.get(error.code or 0)) is not None:
+            refused = refusal_response(unread)
             return opened(refused) if request.path == FEEDBACK_PATH else refused
         if self.pages is not None and request.method in ("GET", "HEAD") and self.pages.owns(request.path):
             return await self.pages.astray(error)

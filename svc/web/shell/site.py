@@ -27,6 +27,7 @@ from protocol.refusals import (
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     UNAVAILABLE,
+    UNREAD_BODIES,
     Refusal,
     Refused,
 )
@@ -127,6 +128,10 @@ class Site:
         except StoreRefused:
             # Such as U+0000, which PostgreSQL keeps in no text.
             return await self._refused(BAD_REQUEST, None, negotiation, preferences)
+        except HTTPException as error:
+            # The form is larger than any of ours, or did not come in time.
+            refusal = UNREAD_BODIES.get(error.code or 0, BAD_REQUEST)
+            return await self._refused(refusal, None, negotiation, preferences)
         except Exception as error:
             log.exception("a page at %s failed", request.path, exc_info=error)
             return await self._refused(INTERNAL, None, negotiation, preferences)
