@@ -235,7 +235,7 @@ async def _guarded(answering: Awaitable[Any], request: Request) -> Any:
 async def _read(headers: dict[str, str], body: Body) -> bytes | Refusal:
     """The whole body, at most `MAX_BODY_BYTES`."""
     declared = headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+    if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
         return PAYLOAD_TOO_LARGE
     chunks: list[bytes] = []
     size = 0

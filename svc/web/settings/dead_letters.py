@@ -74,7 +74,7 @@ async def page(visit: Visit) -> Html | Refusal:
 def _outcome_text(parameters: Mapping[str, str]) -> str | None:
     """What the last press did, as the address says it."""
     numbers = [
-        int(part) for part in parameters.get("did", "").split("-") if part.isdigit() and len(part) < 10
+        int(part) for part in parameters.get("did", "").split("-") if part.isdecimal() and len(part) < 10
     ]
     match parameters.get("verb"), numbers:
         case "replay", [letters, stored, refused, left]:

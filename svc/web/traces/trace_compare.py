@@ -80,7 +80,7 @@ async def comparison(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any] 
         "chosen": chosen,
         "texts": await _texts(visit, opened_trace.trace_id, other_id, chosen),
         "cut": MOST_OUTLINED if ours_truncated or theirs_truncated else None,
-        "of": visit.query.get("of", "") if visit.query.get("of", "").isdigit() else "",
+        "of": visit.query.get("of", "") if visit.query.get("of", "").isdecimal() else "",
     }
 
 
