@@ -18,9 +18,11 @@ import msgspec
 import trio
 from quart import Response, request
 from quart.routing import QuartRule
+from quart.wrappers.base import BaseRequestWebsocket
 from quart_trio import QuartTrio
 from quart_trio.wrappers import TrioRequest
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
+from werkzeug.routing import MapAdapter
 
 from actors.keys import Grant, Keys
 from protocol.refusals import (
@@ -105,7 +107,7 @@ class App:
         """The application with all its routes."""
         # Neither folder is used; by itself it asks for the current one, which need not exist.
         folder = str(Path(__file__).parent)
-        app = QuartTrio("trace-svc", static_folder=None, root_path=folder, instance_path=folder)
+        app = _Application("trace-svc", static_folder=None, root_path=folder, instance_path=folder)
         app.request_class = _request_class(self.api)
         app.url_rule_class = _MatchedRule
         app.config["PROPAGATE_EXCEPTIONS"] = False
@@ -250,6 +252,21 @@ def _request_class(api: Api) -> type[TrioRequest]:
             super().__init__(method, scheme, path, *rest, **named)
 
     return Bounded
+
+
+class _Application(QuartTrio):
+    """Quart, which routes by path alone, whatever a request says of its host."""
+
+    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
+        try:
+            return super().create_url_adapter(request)
+        except BadHost:
+            # Such as a label of more than 63 letters. No address is built from it either.
+            assert request is not None, "only requests have hosts"
+            return self.url_map.bind(
+                *("localhost", request.root_path, "", request.scheme, request.method, request.path),
+                request.query_string.decode(),
+            )
 
 
 class _MatchedRule(QuartRule):

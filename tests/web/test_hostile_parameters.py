@@ -61,3 +61,8 @@ async def test_no_page_fails_on_a_parameter(owner: Visitor, store: Database, tur
         address = f"{filled}?{name}={quote(VALUES[number % len(VALUES)], safe='')}"
         seen = await owner.get(address)
         assert seen.status < 500, address
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a" * 400 + ":8000", "..", "xn--\xb2", "[::1", "²"])
+async def test_no_page_fails_on_the_name_of_its_host(owner: Visitor, host: str) -> None:
+    assert (await owner.get("/login", Host=host)).status < 500

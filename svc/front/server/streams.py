@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -47,8 +48,9 @@ BODY_STEP_BYTES: Final = 128 * 1024
 #: 64 KB that HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
 STREAM_WINDOW_BYTES: Final = 256 * 1024
 CONNECTION_WINDOW_BYTES: Final = 512 * 1024
-#: Pieces of a body that wait for its handler, each up to `BODY_STEP_BYTES`; more wait on the way.
-WAITING_PIECES: Final = 1
+#: Pieces of a body that wait for its handler, each up to `BODY_STEP_BYTES`; more wait on the way, and with
+#: them whatever else the connection brings. A small one waits whole, with the news of its end.
+WAITING_PIECES: Final = 2
 
 _FIRST_WINDOW_BYTES: Final = 65_535
 #: What a client says first (RFC 9113 §3.4).
@@ -261,16 +263,34 @@ class _OneHandler:
         self._streams, self._stream_id, self._group = streams, stream_id, group
 
     async def spawn_app(self, app: Any, config: Any, scope: Any, send: Any) -> Any:
-        """As `TaskGroup.spawn_app`; the handler counts from here on."""
+        """As `TaskGroup.spawn_app`; the handler counts from here on.
+
+        Who hands on the pieces of its body never waits for a handler that has ended, nor with the news that
+        the stream is closed: whoever reads the connection does that, for all streams.
+        """
         put, take = trio.open_memory_channel[Any](WAITING_PIECES)
 
+        async def hand_on(message: Any) -> None:
+            if message["type"] == "http.disconnect":
+                put.close()
+                return
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await put.send(message)
+
+        async def receive() -> Any:
+            try:
+                return await take.receive()
+            except trio.EndOfChannel:
+                return {"type": "http.disconnect"}
+
         async def handler() -> None:
-            await _handle(
-                app, config, scope, take.receive, send, trio.to_thread.run_sync, trio.from_thread.run
-            )
+            with take:
+                await _handle(
+                    app, config, scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run
+                )
 
         self._streams.begin(self._stream_id, handler)
-        return put.send
+        return hand_on
 
     def spawn(self, function: Callable[..., Any], *arguments: Any) -> None:
         """As `TaskGroup.spawn`."""

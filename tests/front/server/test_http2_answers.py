@@ -13,6 +13,7 @@ import h2.events
 import hypercorn.protocol
 import pytest
 import trio
+import trio.testing
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
@@ -39,8 +40,8 @@ class Client:
     async def flush(self) -> None:
         await self.stream.send_all(self.state.data_to_send())
 
-    async def ask(self, stream_id: int = 1, *, ends: bool = True) -> None:
-        head = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
+    async def ask(self, stream_id: int = 1, *, method: str = "GET", ends: bool = True) -> None:
+        head = [(":method", method), (":path", "/"), (":scheme", "http"), (":authority", "here")]
         head.append(("te", "trailers"))
         self.state.send_headers(stream_id, head, end_stream=ends)
         await self.flush()
@@ -145,6 +146,53 @@ async def test_trailers_come_behind_the_head_and_the_body(size: int, monkeypatch
         ]
         assert sum(len(event.data) for event in answer[1:-2]) == size
         assert answer[-2].headers == [("grpc-status", "12")]
+
+
+async def test_a_body_that_nobody_reads_holds_up_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a request whose handler fails before it comes to it."""
+    came = trio.Event()
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        if scope["method"] == "PUT":
+            await came.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        await client.ask(3, method="PUT", ends=False)
+        for piece in range(4):
+            client.state.send_data(3, b"piece", end_stream=piece == 3)
+            await client.flush()
+            # So that each comes by itself.
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        came.set()
+        await client.until(h2.events.StreamEnded, 2)
+        await client.ask(5)
+        await client.until(h2.events.StreamEnded, 3)
+
+
+async def test_a_small_request_that_is_reset_while_its_handler_waits_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        if scope["method"] == "PUT":
+            await trio.sleep_forever()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"yes"})
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        await client.ask(3, method="PUT", ends=False)
+        client.state.send_data(3, b"small", end_stream=True)
+        await client.flush()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await client.ask(5)
+        await client.until(h2.events.StreamEnded, 2)
+        client.state.reset_stream(3)
+        await client.flush()
+        await client.ask(7)
+        await client.until(h2.events.StreamEnded, 3)
 
 
 def _is_of(event: h2.events.Event, stream_id: int) -> bool:
