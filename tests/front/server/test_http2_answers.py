@@ -42,8 +42,7 @@ class Client:
 
     async def ask(self, stream_id: int = 1, *, method: str = "GET", ends: bool = True) -> None:
         head = [(":method", method), (":path", "/"), (":scheme", "http"), (":authority", "here")]
-        head.append(("te", "trailers"))
-        self.state.send_headers(stream_id, head, end_stream=ends)
+        self.state.send_headers(stream_id, [*head, ("te", "trailers")], end_stream=ends)
         await self.flush()
 
     def came(self, kind: type[E]) -> list[E]:
@@ -148,17 +147,22 @@ async def test_trailers_come_behind_the_head_and_the_body(size: int, monkeypatch
         assert answer[-2].headers == [("grpc-status", "12")]
 
 
-async def test_a_body_that_nobody_reads_holds_up_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as that of a request whose handler fails before it comes to it."""
-    came = trio.Event()
+def reading_nothing(wait: Callable[[], Awaitable[object]]) -> App:
+    """Answers at once, a PUT when the wait is over; reads no body."""
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
         if scope["method"] == "PUT":
-            await came.wait()
+            await wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"no"})
+        await send({"type": "http.response.body", "body": b"answered"})
 
-    async with asked(app, monkeypatch) as client:
+    return app
+
+
+async def test_a_body_that_nobody_reads_holds_up_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a request whose handler fails before it comes to it."""
+    came = trio.Event()
+    async with asked(reading_nothing(came.wait), monkeypatch) as client:
         await client.until(h2.events.StreamEnded)
         await client.ask(3, method="PUT", ends=False)
         for piece in range(4):
@@ -175,13 +179,7 @@ async def test_a_body_that_nobody_reads_holds_up_no_other_request(monkeypatch: p
 async def test_a_small_request_that_is_reset_while_its_handler_waits_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def app(scope: Any, _receive: Any, send: Any) -> None:
-        if scope["method"] == "PUT":
-            await trio.sleep_forever()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"yes"})
-
-    async with asked(app, monkeypatch) as client:
+    async with asked(reading_nothing(trio.sleep_forever), monkeypatch) as client:
         await client.until(h2.events.StreamEnded)
         await client.ask(3, method="PUT", ends=False)
         client.state.send_data(3, b"small", end_stream=True)

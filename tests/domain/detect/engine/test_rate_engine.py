@@ -343,6 +343,7 @@ HISTORY = failures(
 
 def test_the_path_stands_above_one_where_an_alarm_fires() -> None:
     judgement = judge_rates(HISTORY, WHOLE, RateState.start(START), START + 40 * DAY, path=True)
+    assert len(judgement.rises) == 2
     assert judgement.path is not None
     crossed = judgement.path.slots[judgement.path.rise >= 1]
     assert int(crossed[0]) == judgement.rises[0].fired
