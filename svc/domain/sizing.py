@@ -35,7 +35,7 @@ MILLION_BYTES: Final = Figure(3.2e9, "3.2 GB", (_RUNNING, "| a million spans on 
 MILLION_SPAN_BYTES: Final = Figure(4400, "4.4 KB", (_RUNNING, "4.4 KB spans with no repeated text"))
 #: Of conversations that are sent along again with each turn, the larger of two shares.
 RESENT_SHARE: Final = Figure(
-    0.234, "0.234", (_BENCHMARKS, "| **all tables and indexes** | **0.163** | **0.234** |")
+    0.236, "0.236", (_BENCHMARKS, "| **all tables and indexes** | **0.167** | **0.236** |")
 )
 LOG_BYTES: Final = Figure(4e9, "4 GB", (_RUNNING, "plus the log of the database, at most 4 GB"))
 MEMORY_BYTES: Final = Figure(0.85e9, "0.85 GB", (_RUNNING, "| memory at maximum ingest rate | 0.85 GB"))

@@ -58,9 +58,7 @@ def story() -> Iterator[Service]:
                 sent += spans
 
         async def unsettled(store: Store) -> Any:
-            (row,) = await store.database.fetch(
-                "select count(*) filter (where stale or next_at is not null) as n from trace"
-            )
+            (row,) = await store.database.fetch("select count(*) as n from trace_due")
             return row["n"]
 
         def ready() -> bool:

@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from svc.store.postgres.rows import IS_SETTLED
 from tests import wire
 from tests.e2e.hostile import (
     EXPORT,
@@ -699,13 +700,13 @@ def test_one_trace_in_many_batches_children_first_becomes_one_trace(service: Ser
     wait_for_spans(service, 101, session_id=session)
 
     def rolled() -> dict[str, Any]:
-        sql = "select name, span_count, root_seen, next_at is null as settled from trace where trace_id = $1"
+        sql = f"select name, span_count, root_seen, {IS_SETTLED} from trace where trace_id = $1"
         [row] = from_store(service, sql, trace)
         return row
 
     # Settled two seconds after its last batch, for its root is there, and not ten.
-    until(lambda: rolled()["settled"], timeout_s=7, every_s=0.3)
-    assert rolled() == {"name": "the whole", "span_count": 101, "root_seen": True, "settled": True}
+    until(lambda: rolled()["is_settled"], timeout_s=7, every_s=0.3)
+    assert rolled() == {"name": "the whole", "span_count": 101, "root_seen": True, "is_settled": True}
 
 
 # --- connections ------------------------------------------------------------------------------------------

@@ -195,9 +195,7 @@ def test_rule_10_a_stale_cursor_restarts_at_the_newest_page(service: Service) ->
         ("query_search", {"dataset": "tool_calls"}),
     ):
         # A trace that settles meanwhile is another answer.
-        until(
-            lambda: not from_store(service, "select 1 from trace where next_at is not null limit 1"), 120, 0.5
-        )
+        until(lambda: not from_store(service, "select 1 from trace_due limit 1"), 120, 0.5)
         first = asked(service, name, limit=1, **arguments)
         for cursor in ("nonsense", "é", "W10", "A" * 5000, "WyJjYXNlcyBvcGVuIiwxLDIsM10"):
             assert asked(service, name, limit=1, cursor=cursor, **arguments) == first, (name, cursor)

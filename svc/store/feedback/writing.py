@@ -26,6 +26,7 @@ from svc.domain.feedback.entries import (
 )
 from svc.store.accounts.audit import Action, record
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.rows import SETTLED
 from svc.store.postgres.tombstones import erased_among, hold
 
 #: A name's row is touched for its time alone so seldom, for all who give feedback meet in it.
@@ -107,20 +108,20 @@ on conflict (project_id) do update set entries = r.entries + excluded.entries, l
 """
 
 # The newest traces that were given these names and settled already.
-_NAMES_AGAIN: Final = """
+_NAMES_AGAIN: Final = f"""
 insert into fold_due (project_id, trace_id, rated)
 select $1, t.trace_id, true from (
     select distinct f.trace_id from unnest($2::text[]) as each (name) cross join lateral (
         select trace_id from feedback where project_id = $1 and name = each.name and trace_id is not null
         order by judged_at desc limit $3) f
-) f join trace t on t.project_id = $1 and t.trace_id = f.trace_id and t.next_at is null
+) f join trace t on t.project_id = $1 and t.trace_id = f.trace_id and {SETTLED}
 """
 
 # Those that settled already; one that has not is counted with its ratings when it does.
-_AGAIN: Final = """
+_AGAIN: Final = f"""
 insert into fold_due (project_id, trace_id, rated)
 select project_id, trace_id, true from trace
-where project_id = $1 and trace_id = any($2::bytea[]) and next_at is null
+where project_id = $1 and trace_id = any($2::bytea[]) and {SETTLED}
 """
 
 

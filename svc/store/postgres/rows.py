@@ -63,6 +63,11 @@ _SAID: Final = {
     "error_message": MESSAGE_CHARS,
 }
 
+#: Whether a trace is settled: nothing of it changed since it was rolled up, and it was quiet for long enough.
+SETTLED: Final = "next_at is null and due_at <= now()"
+#: The same as a column, for `trace_row`.
+IS_SETTLED: Final = f"({SETTLED}) as is_settled"
+
 SESSION_COLUMNS: Final = ("id", "user_id", "started_at", "last_activity_at")
 
 
@@ -119,11 +124,11 @@ def printed(row: Any, column: str) -> Any:
 
 
 def trace_row(row: Any, *, payload_available: bool) -> dict[str, Any]:
-    """A trace. The row has `next_at` as well: a trace is settled when nobody will look at it again."""
+    """A trace. The row has `is_settled` as well."""
     return {
         **without_aged_out(shown(row, TRACE_COLUMNS), available=payload_available),
         "latency_ms": latency_ms(row["started_at"], row["ended_at"]),
-        "is_settled": row["next_at"] is None,
+        "is_settled": row["is_settled"],
         "payload_available": payload_available,
     }
 

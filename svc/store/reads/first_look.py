@@ -36,7 +36,7 @@ from svc.store.aggregates.models import TOKENS as CALL_TOKENS
 from svc.store.detection.judging.bucket_states import STATES_READ, BucketStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY
-from svc.store.postgres.rows import latency_ms, printed
+from svc.store.postgres.rows import SETTLED, latency_ms, printed
 from svc.store.spans.availability import bounds, traces_with_payloads
 
 #: The newest traces that are looked at.
@@ -64,7 +64,7 @@ _NAMES: Final = 12
 # The newest traces, by the index on started_at.
 _TRACES: Final = f"""
 select trace_id, name, started_at, ended_at, first_started_at, last_started_at, session_id, user_id,
-    span_count, total_tokens, total_cost::float8, input_preview, next_at is null as settled
+    span_count, total_tokens, total_cost::float8, input_preview, {SETTLED} as settled
 from trace where project_id = $1 order by started_at desc, trace_id desc limit {TRACES}
 """
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.rows import SETTLED
 
 #: Newest traces looked at for one that is settled.
 _LOOKED_AT: Final = 50
@@ -75,7 +76,7 @@ class OnboardingReads:
             # The newest traces by the index on started_at; of those a settled one first.
             newest = await connection.fetchrow(
                 "select * from (select trace_id, name, started_at, ended_at, first_started_at,"
-                " last_started_at, span_count, next_at is null as settled from trace where project_id = $1"
+                f" last_started_at, span_count, {SETTLED} as settled from trace where project_id = $1"
                 f" order by started_at desc limit {_LOOKED_AT}) t order by settled desc, started_at desc"
                 " limit 1",
                 project_id,

@@ -23,6 +23,7 @@ from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
 from svc.store.detection.counting.tidying import let_go
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.rows import SETTLED
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
 from svc.store.retention.future import future
 
@@ -31,13 +32,13 @@ BATCH_ROWS: Final = 2_000
 
 # The next stretch of expired traces, oldest first, and those of it that have no span left; a trace that
 # somebody else holds is left for the next sweep.
-_TRACES: Final = """
+_TRACES: Final = f"""
 with batch as materialized (
     select t.trace_id, t.started_at, t.session_id, not exists (
         select from span s where s.project_id = t.project_id and s.trace_id = t.trace_id
         and s.started_at between t.first_started_at and t.last_started_at offset 0) as empty
     from trace t
-    where t.project_id = $1 and t.next_at is null and {expired}
+    where t.project_id = $1 and {SETTLED} and {{expired}}
       and (t.started_at, t.trace_id) > ($3, $4)
     order by t.started_at, t.trace_id limit $5
     for update of t skip locked
@@ -45,6 +46,8 @@ with batch as materialized (
     delete from trace t using batch b
     where t.project_id = $1 and t.trace_id = b.trace_id and b.empty
     returning t.trace_id, t.session_id, t.created_at
+), not_due as (
+    delete from trace_due d using gone where d.project_id = $1 and d.trace_id = gone.trace_id
 ), forgotten as (
     -- What it was counted as stays counted; it will not change any more.
     delete from trace_fold f using gone where f.project_id = $1 and f.trace_id = gone.trace_id

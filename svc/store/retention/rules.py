@@ -22,6 +22,7 @@ from protocol.storage import Freed
 from svc.domain.calendar import EPOCH, day_of
 from svc.domain.retention.terms import RetentionRule
 from svc.store.postgres.database import Connection, Database
+from svc.store.postgres.rows import SETTLED
 from svc.store.retention.days import BATCH_PAUSE_S, STEP_TIMEOUT_S
 from svc.store.retention.traces import EXPIRED, delete_traces
 
@@ -35,11 +36,12 @@ LOOKED_AT_AGAIN: Final = timedelta(days=2)
 # A stretch of traces, and those of it that are over, cited by nothing and have a span with the value.
 _BATCH: Final = """
 with batch as materialized (
-    select t.trace_id, t.{order} as place, t.first_started_at, t.last_started_at, t.next_at from trace t
+    select t.trace_id, t.{order} as place, t.first_started_at, t.last_started_at, {settled} as settled
+    from trace t
     where t.project_id = $1 and t.{order} >= $3 and t.started_at < $2 and (t.{order}, t.trace_id) > ($4, $5)
     order by t.{order}, t.trace_id limit $6
 )
-select trace_id, place, next_at is null and last_started_at < $2 and not exists (
+select trace_id, place, settled and last_started_at < $2 and not exists (
     select from kept_trace k where k.project_id = $1 and k.trace_id = batch.trace_id
 ) and exists (
     select from span s where s.project_id = $1 and s.trace_id = batch.trace_id
@@ -133,7 +135,7 @@ async def _walk(
     freed: Callable[[Freed], None],
 ) -> None:
     """Look at the traces of a stretch in an order, and delete what has expired."""
-    statement = _BATCH.format(order=order)
+    statement = _BATCH.format(order=order, settled=SETTLED)
     since, cutoff = stretch
     place: tuple[datetime, bytes] = (EPOCH, b"")
     while True:

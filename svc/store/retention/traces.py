@@ -20,6 +20,7 @@ from svc.domain.queries.datasets import SPANS, TOOL_CALLS
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.database import Connection
+from svc.store.postgres.rows import SETTLED
 
 
 @attrs.frozen
@@ -34,7 +35,7 @@ class _Reason:
 #: One that changed meanwhile has another time to be looked at, and stays; so does one that is cited. Firings
 #: of detectors have their own term; marks and feedback are facts about what is not there any more.
 EXPIRED: Final = _Reason(
-    "t.next_at is null and not exists"
+    f"{SETTLED} and not exists"
     " (select from kept_trace k where k.project_id = t.project_id and k.trace_id = t.trace_id)"
     " for update of t skip locked",
     "(e.classifier_id = any($3::text[]) or starts_with(e.classifier_id, 'feedback.'))",
@@ -66,6 +67,8 @@ with chosen as materialized (
     delete from span_payload s using chosen c where s.project_id = $1 and s.trace_id = c.trace_id
       and s.started_at >= (select low from within) - interval '1 day'
       and s.started_at <= (select high from within) returning s.trace_id
+), not_due as (
+    delete from trace_due d using chosen c where d.project_id = $1 and d.trace_id = c.trace_id
 ), folds as (
     delete from trace_fold f using chosen c where f.project_id = $1 and f.trace_id = c.trace_id
 ), marks as (

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from svc.store.postgres.database import Connection
-from svc.store.postgres.rows import TRACE_COLUMNS
+from svc.store.postgres.rows import IS_SETTLED, TRACE_COLUMNS
 from svc.store.spans.payloads import SpanKey
 
 #: Whether a span `s` of project `$1` still has its payload, by its key; `offset 0` keeps it a look-up a row.
@@ -23,8 +23,8 @@ SPAN_AVAILABLE: Final = (
 )
 #: Columns of a trace that tell where its payloads lie.
 TRACE_BOUNDS: Final = ("first_started_at", "last_started_at")
-#: What a trace is read with to be shown: whether it is settled, and whether its payload is there, beside it.
-STORED_TRACE: Final = (*TRACE_COLUMNS, "next_at", *TRACE_BOUNDS)
+#: What a trace is read with to be shown: beside it, whether it is settled and has a payload.
+STORED_TRACE: Final = (*TRACE_COLUMNS, IS_SETTLED, *TRACE_BOUNDS)
 
 #: Whether the days of a trace `t` of project `$1` still hold a payload of it, a look-up likewise.
 TRACE_AVAILABLE: Final = (

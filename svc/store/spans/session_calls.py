@@ -13,6 +13,7 @@ from typing import Final
 from svc.domain.queries.datasets import TOOL_CALLS
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.database import Connection
+from svc.store.postgres.rows import SETTLED
 
 #: The nearest by when they began: Gemini CLI has three traces a turn, and each is a look-up.
 SESSION_TRACES: Final = 12
@@ -64,7 +65,7 @@ with due as materialized (
 ), again as (
     insert into fold_due (project_id, trace_id)
     select distinct project_id, trace_id from dropped join trace using (project_id, trace_id)
-    where next_at is null
+    where {SETTLED}
 )
 select project_id, created_at from dropped
 """

@@ -81,18 +81,22 @@ _CALLS: Final = (
 
 # All spans of the trace have aged out: there is nothing to roll up and nothing to wait for.
 _EMPTY: Final = (
-    "with settled as (update trace set next_at = null where project_id = $1 and trace_id = $2"
-    " returning project_id, trace_id)"
+    "with settled as (update trace set stale = false, next_at = null where project_id = $1 and trace_id = $2"
+    " returning project_id, trace_id),"
+    " looked_at as (delete from trace_due where project_id = $1 and trace_id = $2)"
     " insert into fold_due (project_id, trace_id) select project_id, trace_id from settled"
 )
 
 # The new roll-up of one trace, which is tallied anew when it is settled by it; and when the trace first came.
+# Where it is not, `next_at` puts it into `trace_due`.
 _ROLL: Final = (
     "with rolled as (update trace set stale = $3, next_at = $4, "
     + ", ".join(f"{name} = ${5 + index}" for index, (name, _) in enumerate(ROLLED_COLUMNS))
     + " where project_id = $1 and trace_id = $2 returning project_id, trace_id, next_at, created_at),"
     " due as (insert into fold_due (project_id, trace_id)"
-    " select project_id, trace_id from rolled where next_at is null)"
+    " select project_id, trace_id from rolled where next_at is null),"
+    " looked_at as (delete from trace_due where $4::timestamptz is null"
+    " and project_id = $1 and trace_id = $2)"
     " select created_at from rolled"
 )
 

@@ -7,6 +7,13 @@ of a large one may be, until its next roll-up).
 
 A trace is settled 2 s after its last batch when its root has arrived, else after 10 s (contract §3). Each
 time it settles, the same statement puts it into `fold_due`, from which detectors count it.
+
+What the roller has yet to look at stands in `trace_due`: a new trace is put there as it is inserted, and one
+that changes by a trigger of its `next_at` (step 336 of the schema). The round that settles it takes it away.
+The row of a new one is not written again for that, with its previews and all of its indexes: most traces are
+inserted complete and never change.
+
+Ordering: whoever writes a row of `trace_due` holds the row of its trace.
 """
 
 from __future__ import annotations
@@ -34,14 +41,19 @@ _NAMES: Final = ", ".join(name for name, _ in ROLLED_COLUMNS)
 # Insert new traces complete and say which; known ones are locked and left as they are, which is what an
 # update of nothing does. Rows are locked in the order of their keys.
 _INSERT_OR_LOCK: Final = (
+    "with inserted as ("
     f"insert into trace (project_id, trace_id, first_started_at, last_started_at, created_at, stale,"
-    f" due_at, next_at, {_NAMES})"
-    f" select project_id, trace_id, first_started_at, last_started_at, $1, false, due_at, due_at, {_NAMES}"
+    f" due_at, {_NAMES})"
+    f" select project_id, trace_id, first_started_at, last_started_at, $1, false, due_at, {_NAMES}"
     " from unnest($2::bigint[], $3::bytea[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], "
     + ", ".join(f"${7 + index}::{kind}[]" for index, (_, kind) in enumerate(ROLLED_COLUMNS))
     + f") as new (project_id, trace_id, first_started_at, last_started_at, due_at, {_NAMES})"
     " order by project_id, trace_id"
     " on conflict (project_id, trace_id) do update set stale = true where false"
+    " returning project_id, trace_id, due_at, large)"
+    " insert into trace_due (project_id, trace_id, next_at, large)"
+    " select project_id, trace_id, due_at, large from inserted"
+    " on conflict (project_id, trace_id) do update set next_at = excluded.next_at, large = excluded.large"
     " returning project_id, trace_id"
 )
 
@@ -58,7 +70,7 @@ _BOUNDS: Final = (
 )
 
 # Of known traces with something new, what the roller needs. When their root arrives, the look that was put
-# off to wait for it comes forward.
+# off to wait for it comes forward. One that did not change yet is looked at when it was to be.
 _TOUCH: Final = (
     "update trace t set stale = true,"
     " root_seen = t.root_seen or new.root_seen,"
@@ -67,38 +79,57 @@ _TOUCH: Final = (
     " due_at = $1::timestamptz + case when t.root_seen or new.root_seen"
     " then interval '2 seconds' else interval '10 seconds' end,"
     " next_at = case when new.root_seen and not t.root_seen"
-    " then least(t.next_at, new.due_at) else coalesce(t.next_at, new.due_at) end"
+    " then least(t.next_at, new.due_at)"
+    " else coalesce(t.next_at, case when t.due_at > $1 then t.due_at else new.due_at end) end"
     " from unnest($2::bigint[], $3::bytea[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[],"
     " $7::boolean[]) as new (project_id, trace_id, first_started_at, last_started_at, due_at, root_seen)"
     " where t.project_id = new.project_id and t.trace_id = new.trace_id"
 )
 
 # What is due, locked; rows that another replica holds are left to it.
-_DUE_COLUMNS: Final = "project_id, trace_id, stale, due_at, first_started_at, last_started_at"
+_DUE_TRACES: Final = (
+    "select t.project_id, t.trace_id, t.stale, t.due_at, t.first_started_at, t.last_started_at"
+    " from trace_due d join trace t on t.project_id = d.project_id and t.trace_id = d.trace_id"
+    " where d.next_at <= $1"
+)
 _DUE: Final = (
-    f"select {_DUE_COLUMNS} from trace"
-    " where next_at <= $1 and not large order by next_at limit $2 for update skip locked"
+    f"{_DUE_TRACES} and not d.large and not t.large order by d.next_at limit $2 for update of t skip locked"
 )
 
 # The same of large ones. Other replicas leave them alone, and writers do not wait.
 _DUE_LARGE: Final = (
-    f"select {_DUE_COLUMNS} from trace where next_at <= $1 and large"
-    " and pg_try_advisory_xact_lock(hashtextextended(encode(trace_id, 'hex'), project_id))"
-    " order by next_at limit $2"
+    f"{_DUE_TRACES} and d.large"
+    " and pg_try_advisory_xact_lock(hashtextextended(encode(d.trace_id, 'hex'), d.project_id))"
+    " order by d.next_at limit $2"
 )
 
 # When the next one is due, by the same index.
-_NEXT_DUE: Final = "select min(next_at) from trace where next_at is not null and {large}"
+_NEXT_DUE: Final = "select min(next_at) from trace_due where large = $1"
+
+# Of traces that the release before deleted nothing else is left.
+_FORGET_DELETED: Final = (
+    "delete from trace_due d where next_at <= $1 and not exists"
+    " (select from trace t where t.project_id = d.project_id and t.trace_id = d.trace_id)"
+)
 
 # Found to be large: left to the round of such.
 _ENLARGE: Final = "update trace set large = true where project_id = $1 and trace_id = $2"
 
 # Quiet and unchanged since its last roll-up: nothing to do but to say so, and to have it tallied.
+# Only of one that had changed its own row says when it was due.
 _SETTLE: Final = (
-    "with settled as ("
-    "update trace t set next_at = null from unnest($1::bigint[], $2::bytea[]) as quiet (project_id, trace_id)"
-    " where t.project_id = quiet.project_id and t.trace_id = quiet.trace_id and not t.stale"
-    " returning t.project_id, t.trace_id)"
+    "with quiet as materialized ("
+    "select t.project_id, t.trace_id, t.next_at"
+    " from unnest($1::bigint[], $2::bytea[]) as key (project_id, trace_id)"
+    " join trace t on t.project_id = key.project_id and t.trace_id = key.trace_id"
+    " where not t.stale for update of t"
+    "), changed as ("
+    "update trace t set next_at = null from quiet"
+    " where t.project_id = quiet.project_id and t.trace_id = quiet.trace_id and quiet.next_at is not null"
+    "), settled as ("
+    "delete from trace_due d using quiet"
+    " where d.project_id = quiet.project_id and d.trace_id = quiet.trace_id"
+    " returning d.project_id, d.trace_id)"
     " insert into fold_due (project_id, trace_id) select project_id, trace_id from settled"
 )
 
@@ -181,8 +212,10 @@ class PostgresTraceStore:
 async def _round(connection: Connection, now: datetime, limit: int, *, large: bool) -> Settled:
     due = await connection.fetch(_DUE_LARGE if large else _DUE, now, limit)
     if not due:
-        which = "large" if large else "not large"
-        return Settled(0, 0, next_at=await connection.fetchval(_NEXT_DUE.format(large=which)))
+        next_at = await connection.fetchval(_NEXT_DUE, large)
+        if next_at is not None and next_at <= now:
+            await connection.execute(_FORGET_DELETED, now)
+        return Settled(0, 0, next_at=next_at)
     await drop_calls_run_elsewhere(connection, [(row["project_id"], row["trace_id"]) for row in due], now)
     quiet = [row for row in due if not row["stale"] and row["due_at"] <= now]
     busy = [row for row in due if not row["stale"] and row["due_at"] > now]

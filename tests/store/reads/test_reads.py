@@ -19,6 +19,7 @@ from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.vitals import SOURCES
 from svc.store.detection.taxonomy import ModeFilter, TaxonomyStore
+from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.postgres.keyset import Keyset
@@ -266,7 +267,8 @@ async def test_a_session_sums_its_traces(filled: Filled) -> None:
 
 
 async def test_an_unsettled_trace_is_counted_in_its_session(changing: Filled) -> None:
-    await store_of(changing.database).write(
+    spans = attrs.evolve(store_of(changing.database), clock=server_clock)
+    await spans.write(
         rows(one(9, trace_id=trace_id(50), attributes={"session.id": "s2"}, start=NOW + timedelta(days=1)))
     )
     session = await changing.sessions.one(PROJECT, "s2")

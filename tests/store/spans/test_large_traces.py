@@ -286,7 +286,7 @@ async def test_what_is_written_while_the_database_adds_up_is_added_at_the_next_t
 async def test_a_large_trace_that_another_replica_adds_up_is_left_to_it(store: Database) -> None:
     clock = Clock()
     await store_of(store, clock).write(rows(one(1)))
-    await fetch(store, "update trace set large = true, stale = true returning 1")
+    await fetch(store, "update trace set large = true, stale = true, next_at = due_at returning 1")
     replicas = PostgresTraceStore(store, large=True), PostgresTraceStore(store, large=True)
 
     async def work(connection: Connection) -> None:
@@ -301,7 +301,7 @@ async def test_a_large_trace_that_another_replica_adds_up_is_left_to_it(store: D
 async def test_a_large_trace_without_spans_settles(store: Database) -> None:
     clock = Clock()
     await store_of(store, clock).write(rows(one(1)))
-    await fetch(store, "update trace set large = true, stale = true returning 1")
+    await fetch(store, "update trace set large = true, stale = true, next_at = due_at returning 1")
     await fetch(store, "delete from span returning 1")
     assert await settled(PostgresTraceStore(store, large=True), clock) == 1
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -19,6 +20,7 @@ from svc.store.postgres.clock import Clock as ServerClock
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
+from svc.store.postgres.rows import IS_SETTLED
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.payloads import read_payloads
 from svc.store.spans.session_calls import SESSION_TRACES
@@ -305,8 +307,9 @@ async def test_a_new_trace_stands_complete_at_once(store: Database) -> None:
         "gen_ai.request.model": "gpt-4o",
         "gen_ai.usage.input_tokens": 7,
     }
-    await store_of(store).write(rows(one(1, name="root"), one(2, parent=1, attributes=usage)))
-    (trace,) = await fetch(store, "select *, next_at is null as is_settled from trace")
+    spans = attrs.evolve(store_of(store), clock=server_clock)
+    await spans.write(rows(one(1, name="root"), one(2, parent=1, attributes=usage)))
+    (trace,) = await fetch(store, f"select *, {IS_SETTLED} from trace")
     assert (trace["name"], trace["span_count"], trace["total_tokens"]) == ("root", 2, 7)
     assert not trace["is_settled"]
 
@@ -335,11 +338,11 @@ async def test_a_late_span_unsettles_its_trace_and_it_is_rolled_up_anew(store: D
     await spans.write(rows(one(2, parent=1, name="child")))
     await traces.settle(clock.now + timedelta(seconds=11), 10)
     await spans.write(rows(one(1, name="root", status_code=2)))
-    (open_again,) = await fetch(store, "select next_at is null as is_settled from trace")
+    (open_again,) = await fetch(store, f"select {IS_SETTLED} from trace")
     assert not open_again["is_settled"]
     while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
         pass
-    (trace,) = await fetch(store, "select *, next_at is null as is_settled from trace")
+    (trace,) = await fetch(store, f"select *, {IS_SETTLED} from trace")
     assert trace["is_settled"]
     assert (trace["name"], trace["span_count"], trace["status"], trace["stale"]) == (
         "root",

@@ -23,7 +23,7 @@ import msgspec
 
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
-from svc.store.postgres.rows import trace_row
+from svc.store.postgres.rows import SETTLED, trace_row
 from svc.store.spans.availability import SPAN_AVAILABLE, STORED_TRACE, TRACE_AVAILABLE
 
 #: Spans of one document; more are reached by a narrower range.
@@ -88,7 +88,7 @@ class SkeletonReads:
         """The trace, or None."""
         rows = await self.database.fetch(
             # The roll-up by its key, and a look at whether its days still hold a payload of it.
-            f"select {_COLUMNS}, md5(t::text) as version, {TRACE_AVAILABLE} as payload_available"
+            f"select {_COLUMNS}, md5(concat(t, {SETTLED})) as version, {TRACE_AVAILABLE} as payload_available"
             " from trace t where project_id = $1 and trace_id = $2",
             project_id,
             trace_id,

@@ -13,6 +13,7 @@ import attrs
 from svc.domain.traces.comparison import Outlined
 from svc.store.aggregates.models import TOKENS
 from svc.store.postgres.database import Database
+from svc.store.postgres.rows import SETTLED
 from svc.store.reads.one_trace.skeleton import TIMEOUT_S, TraceHead, first_rows
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_filter import NEWEST_TRACES, TraceFilter
@@ -87,7 +88,7 @@ class TraceKin:
             " healthy as materialized (select t.trace_id, t.ended_at - t.started_at as took"
             " from (select distinct trace_id from roots) r cross join lateral (select * from trace"
             " where project_id = $1 and trace_id = r.trace_id offset 0) t"
-            " where t.trace_id <> $2 and t.status = 'ok' and t.error_count = 0 and t.next_at is null"
+            f" where t.trace_id <> $2 and t.status = 'ok' and t.error_count = 0 and {SETTLED}"
             " and t.ended_at is not null and t.call_site_id = $3 and t.name = $4),"
             " middle as (select percentile_cont(0.5) within group (order by took) as took, count(*) as n"
             " from healthy)"

@@ -10,7 +10,7 @@ import attrs
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
-from svc.store.postgres.rows import SESSION_COLUMNS, plain, session_row, trace_row
+from svc.store.postgres.rows import SESSION_COLUMNS, SETTLED, plain, session_row, trace_row
 from svc.store.spans.availability import STORED_TRACE, TRACE_BOUNDS, bounds, traces_with_payloads
 
 LATEST_SESSIONS: Final = Keyset("sessions", (("last_activity_at", "moment"), ("id", "text")))
@@ -57,7 +57,8 @@ class SessionReads:
                 return None
             # Sums over its traces; null where no trace knows.
             totals = await connection.fetchrow(
-                "select count(*) as trace_count, count(next_at) as unsettled_traces,"
+                "select count(*) as trace_count,"
+                f" count(*) filter (where not ({SETTLED})) as unsettled_traces,"
                 " coalesce(sum(span_count), 0)::bigint as span_count,"
                 " coalesce(sum(error_count), 0)::bigint as error_count,"
                 " sum(total_tokens)::bigint as total_tokens, sum(total_cost) as total_cost,"
@@ -123,7 +124,8 @@ class SessionReads:
         async def work(connection: Connection) -> tuple[list[Any], Set[bytes]]:
             # Sums by the index on session; the trace with the first text by the same.
             rows = await connection.fetch(
-                "select session_id, count(*) as traces, count(next_at) as unsettled,"
+                "select session_id, count(*) as traces,"
+                f" count(*) filter (where not ({SETTLED})) as unsettled,"
                 " count(*) filter (where status = 'error') as failed,"
                 " sum(total_tokens)::bigint as total_tokens, sum(total_cost) as total_cost,"
                 " coalesce(sum(unpriced_spans), 0)::bigint as unpriced_spans,"
