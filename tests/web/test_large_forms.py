@@ -43,4 +43,4 @@ async def test_a_form_that_does_not_come_in_time_is_refused_too(
 
     monkeypatch.setattr(TrioRequest, "get_data", never)
     page = await owner.post("/account/look", {"theme": "dark"})
-    assert (page.status, heading(page)) == (408, "The body did not arrive in time.")
+    assert (page.status, heading(page)) == (408, "The form took too long to arrive")

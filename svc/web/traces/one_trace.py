@@ -78,8 +78,7 @@ def headline(fields: dict[str, Any], head: TraceHead) -> str:
 
 async def talk(visit: Visit, opened_trace: OpenedTrace) -> dict[str, Any]:
     """A page of the conversation, from the `step` of the address on."""
-    first = visit.query.get("step", "0")
-    first_step = int(first) if first.isdecimal() and len(first) <= 7 else 0
+    first_step = visit.number("step")
     payloads = TracePayloads(visit.means.history)
     page = await payloads.conversation(
         visit.project.id, opened_trace.trace_id, opened_trace.head, first=first_step, count=STEPS
