@@ -13,8 +13,8 @@ from svc.domain.attributes.census import PROMOTED_AFTER, KeyCensus
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.spans.attribute_keys import AttributeKeys
-from svc.store.spans.traces import PostgresTraceStore
 from tests.domain import wire
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import PROJECT, Clock, one, rows, store_of
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Visitor
@@ -40,8 +40,7 @@ async def shop(store: Database, number: int = 12, **attributes: Any) -> None:
                 resource={"service.name": "shop"},
             )
         )
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_all(store)
 
 
 async def count_keys(store: Database, **keys: tuple[Any, ...]) -> None:

@@ -15,9 +15,10 @@ from svc.store.accounts.audit import AuditStore
 from svc.store.feedback.writing import FeedbackStore
 from svc.store.postgres.database import Database
 from tests.front.people import Replica, replica
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, rows, store_of
 from tests.web.one_trace import failing, trace_id
-from tests.web.test_trace import at, settle
+from tests.web.test_trace import at
 from tests.web.visitor import BASE, Visitor
 
 TRACE = trace_id("healthy").hex()
@@ -30,7 +31,7 @@ async def here(store: Database) -> AsyncIterator[Replica]:
         clock.now = now()
         for story in (failing(), failing("healthy", broken=False)):
             await store_of(store, clock).write(rows(*story, resource={"service.name": "shop"}))
-        await settle(store)
+        await settle_all(store)
         yield found
 
 

@@ -10,7 +10,7 @@ import pytest
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads import first_look as reads
-from svc.store.spans.traces import PostgresTraceStore
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Visitor
@@ -38,8 +38,7 @@ async def failing(store: Database, number: int = 12, tool: str = "create_return"
                 one(3, parent=1, name="call", attributes=call, status_code=2, **where),
             )
         )
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_all(store)
 
 
 async def test_without_traces_it_leads_to_connect(owner: Visitor) -> None:

@@ -18,7 +18,7 @@ from tests.store.spans.test_writing import fetch
 from tests.web.test_pages import fill
 from tests.web.visitor import Visitor
 
-_ASKED: Final = re.compile(r'query(?:\.get\(|\[)"([a-z_]+)"')
+_ASKED: Final = re.compile(r'(?:query\.get\(|query\[|\.number\()"([a-z_]+)"')
 #: Every parameter that any page asks for.
 NAMES: Final = sorted(
     {
@@ -37,7 +37,7 @@ VALUES: Final = (
 
 
 def test_the_parameters_are_found() -> None:
-    assert {"q", "from", "to", "step", "did"} < set(NAMES)
+    assert {"q", "from", "from_row", "to", "step", "did"} < set(NAMES)
 
 
 #: Each turn takes one pair of page and parameter in so many, with one value; all of them take all.

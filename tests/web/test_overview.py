@@ -19,7 +19,6 @@ from svc.domain.detect.detectors.base import slot_of
 from svc.domain.quantities import count, percent
 from svc.runtime.clock import now
 from svc.store.postgres.database import Connection, Database
-from svc.store.spans.traces import PostgresTraceStore
 from svc.web.overview.overview_charts import (
     HEIGHT,
     TOPS,
@@ -32,6 +31,7 @@ from svc.web.overview.overview_period import MOST_DAYS, DayRange
 from svc.web.overview.overview_reads import CallSums, together
 from svc.web.shell.charts import round_up
 from tests.detecting.house import execute
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import heading
 from tests.web.visitor import BASE, Seen, Visitor
@@ -67,8 +67,7 @@ async def calls(store: Database, number: int = 40, *, start: datetime | None = N
                 one(3, parent=1, name="run", attributes=tool, status_code=2 if n % 4 == 0 else 0, **where),
             )
         )
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_all(store)
 
 
 def days(first: datetime, last: datetime) -> str:

@@ -16,12 +16,12 @@ from svc.front.otlp.lately import WRONG_PATH, wrong_path
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.traces import trace_counts
-from svc.store.spans.traces import PostgresTraceStore
 from svc.web.connect.programs import EXAMPLES, PROGRAMS
 from svc.web.shell.process_view import OwnerLink
 from svc.web.shell.render import POLICY
 from svc.web.traces import traces
 from tests.front.people import ORG, PASSWORD, Replica, process_view, replica
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.visitor import BASE, Seen, Visitor
 
@@ -49,8 +49,7 @@ async def fill(store: Database, number: int = 60, **more: Any) -> None:
                 one(2, parent=1, name="chat", attributes=chat, took_s=0.5, **common),
             )
         )
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_all(store)
 
 
 def heading(seen: Seen) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.usage.session_talk import FIRST_SPANS, LAST_SPANS, SessionTalk
-from svc.store.spans.traces import PostgresTraceStore
 from svc.web.sessions.sessions import TURNS
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.visitor import BASE, Visitor
 
@@ -61,8 +61,7 @@ async def conversation(store: Database, turns: int, *, tools: int = 1) -> None:
         late = {**where, "start": where["start"] + timedelta(milliseconds=500)}
         spans.append(one(tools + 2, parent=1, name="chat", attributes=model, **late))
         await writer.write(rows(*spans))
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_all(store)
 
 
 async def test_each_turn_shows_its_own_question_and_answer_once_in_order(

@@ -14,10 +14,10 @@ from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.questions.questions import ask
-from svc.store.spans.traces import PostgresTraceStore
 from svc.web.overview.explore_view import summed
 from svc.web.shell.settings_pages import GROUPS
 from tests.front.people import Replica
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import HOSTILE, fill, heading
 from tests.web.visitor import BASE, Visitor
@@ -155,7 +155,8 @@ async def test_sessions_tell_the_conversation_with_its_pauses(store: Database, o
 
 
 async def test_the_totals_of_an_unsettled_session_are_at_least(store: Database, owner: Visitor) -> None:
-    await store_of(store, Clock()).write(
+    clock = Clock(now())
+    await store_of(store, clock).write(
         rows(one(1, name="ask", attributes={"session.id": "s/ß?&"}, start=now(), trace_id=b"\x01" * 16))
     )
     listed = await owner.get(BASE + "/sessions")
@@ -197,8 +198,7 @@ async def two_windows(store: Database, before: int, now_: int, **slow: Any) -> N
                 )
             )
         )
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_all(store)
 
 
 async def test_vitals_name_the_worst_mover(store: Database, owner: Visitor) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -16,9 +15,9 @@ from svc.domain.retention.terms import Terms
 from svc.runtime.clock import now
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
-from svc.store.spans.traces import PostgresTraceStore
 from svc.web.shell.aged_out import aged_out_text
 from tests.front.people import Replica, replica
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, rows, store_of
 from tests.web.one_trace import (
     HOSTILE,
@@ -42,11 +41,6 @@ def at(name: str) -> str:
     return f"{BASE}/traces/{trace_id(name).hex()}"
 
 
-async def settle(store: Database) -> None:
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
-
-
 @pytest.fixture
 async def here(store: Database) -> AsyncIterator[Replica]:
     async with replica(store) as found:
@@ -63,7 +57,7 @@ async def here(store: Database) -> AsyncIterator[Replica]:
             list(many(260)),
         ):
             await writer.write(rows(*story, resource={"service.name": "shop"}))
-        await settle(store)
+        await settle_all(store)
         yield found
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
-from svc.store.spans.traces import PostgresTraceStore
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_overview import bars
 from tests.web.test_pages import heading
@@ -54,8 +54,7 @@ async def chats(store: Database, *users: str) -> None:
                         ),
                     )
                 )
-    while (await PostgresTraceStore(store).settle(now() + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_all(store)
 
 
 async def test_it_shows_their_sessions_failures_and_spend_and_nobody_elses(

@@ -15,9 +15,9 @@ from svc.front.api.traces.set_export import BATCH, SetExport
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from tests.front.people import PROJECT, Browser, Replica, replica
+from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, rows, store_of
 from tests.web.one_trace import failing, trace_id
-from tests.web.test_trace import settle
 
 SETS = PROJECT + "/sets"
 HEALTHY, FAILING = trace_id("healthy").hex(), trace_id("failing").hex()
@@ -30,7 +30,7 @@ async def api(store: Database) -> AsyncIterator[Replica]:
         clock.now = now()
         for story in (failing(), failing("healthy", broken=False)):
             await store_of(store, clock).write(rows(*story, resource={"service.name": "shop"}))
-        await settle(store)
+        await settle_all(store)
         yield made
 
 
