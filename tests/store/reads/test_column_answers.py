@@ -383,6 +383,9 @@ async def test_measures_asked_together_are_what_each_says_alone(
         for key, figure in (await of(measure)).items():
             alone[key] = alone.get(key, {}) | figure
     assert await of(*asked) == alone
+    # Of many cells, which are added up in a thread, as of few.
+    monkeypatch.setattr(grouped, "_CELLS_AT_ONCE", 0)
+    assert await of(*asked) == alone
 
 
 def of_whole_days(filters: Sequence[Mapping[str, Any]], measure: str, *beside: str) -> Iterator[Question]:
