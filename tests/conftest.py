@@ -115,6 +115,7 @@ _FIRST = (
     "e2e/test_fresh_clone.py",
     "e2e/test_disk_died.py",
     "e2e/test_alerts.py",
+    "e2e/test_life.py",
     "chaos/",
     "browser/",
     "detecting/",

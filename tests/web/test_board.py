@@ -131,14 +131,12 @@ async def test_its_bars_and_its_link_lead_to_explore_with_its_question(
         "q=name:chat+refund",
     ],
 )
-@pytest.mark.parametrize("days_back", [0, 5, 60, 300])
-async def test_any_question_is_drawn_in_any_range(
-    store: Database, owner: Visitor, question: str, days_back: int
-) -> None:
+async def test_any_question_is_drawn_in_any_range(store: Database, owner: Visitor, question: str) -> None:
     await calls(store, 6)
     assert (await keep(owner, question, "Chart")).status == 303
-    page = await owner.get(f"{PAGE}?{days(now() - timedelta(days=days_back), now())}")
-    assert "data-bars" in section(page, "Chart"), section(page, "Chart")
+    for days_back in (0, 5, 60, 300):
+        page = await owner.get(f"{PAGE}?{days(now() - timedelta(days=days_back), now())}")
+        assert "data-bars" in section(page, "Chart"), (days_back, section(page, "Chart"))
     key = page.text.partition('id="kept-')[2].partition('"')[0]
     table = await owner.get(f"{PAGE}?table=kept-{key}")
     assert "as a table" in section(table, "Chart")

@@ -41,7 +41,7 @@ def test_the_parameters_are_found() -> None:
 
 
 #: Each turn takes one pair of page and parameter in so many, with one value; all of them take all.
-SHARES: Final = 4
+SHARES: Final = 8
 
 
 @pytest.mark.parametrize("turn", first_always(range(SHARES * len(VALUES))))

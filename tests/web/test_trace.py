@@ -13,10 +13,13 @@ import pytest
 from protocol.otlp.json import read_json
 from svc.domain.retention.terms import Terms
 from svc.runtime.clock import now
+from svc.store.accounts.projects import ProjectStore
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.postgres.database import Database
+from svc.store.postgres.embedded.server import Served
 from svc.web.shell.aged_out import aged_out_text
-from tests.front.people import Replica, replica
+from tests.conftest import copied
+from tests.front.people import Replica
 from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, rows, store_of
 from tests.web.one_trace import (
@@ -41,24 +44,27 @@ def at(name: str) -> str:
     return f"{BASE}/traces/{trace_id(name).hex()}"
 
 
+async def _tell(store: Database) -> None:
+    assert (await ProjectStore(store).make_default()).id == 1
+    # A healthy twin is looked for by arrival, days around: not around a day of the past.
+    writer = store_of(store, Clock(now()))
+    for story in (
+        failing(),
+        failing("healthy", broken=False),
+        hostile(),
+        strange(),
+        pictured(),
+        list(many(260)),
+    ):
+        await writer.write(rows(*story, resource={"service.name": "shop"}))
+    await settle_all(store)
+
+
 @pytest.fixture
-async def here(store: Database) -> AsyncIterator[Replica]:
-    async with replica(store) as found:
-        clock = Clock()
-        # A healthy twin is looked for by arrival, days around: not around a day of the past.
-        clock.now = now()
-        writer = store_of(store, clock)
-        for story in (
-            failing(),
-            failing("healthy", broken=False),
-            hostile(),
-            strange(),
-            pictured(),
-            list(many(260)),
-        ):
-            await writer.write(rows(*story, resource={"service.name": "shop"}))
-        await settle_all(store)
-        yield found
+async def store(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """The stories, told once and copied for each test."""
+    async with copied(served, "stories", _tell) as database:
+        yield database
 
 
 async def test_the_first_line_says_what_happened(owner: Visitor) -> None:
