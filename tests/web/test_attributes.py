@@ -26,6 +26,7 @@ HOSTILE = "<script>alert(1)</script>"
 async def shop(store: Database, number: int = 12, **attributes: Any) -> None:
     """Traces of the last minutes with a tool, every third of which fails in production."""
     writer, start = store_of(store, Clock()), now() - timedelta(minutes=30)
+    spans: list[Any] = []
     for at in range(number):
         where: dict[str, Any] = {
             "trace_id": (at + 1).to_bytes(16, "big"),
@@ -33,13 +34,11 @@ async def shop(store: Database, number: int = 12, **attributes: Any) -> None:
         }
         said = {"deployment.environment.name": "production" if at % 2 else "staging", **attributes}
         call = {**said, "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-        await writer.write(
-            rows(
-                one(1, name="answer", attributes=said, **where),
-                one(2, parent=1, name="call", attributes=call, status_code=0 if at % 3 else 2, **where),
-                resource={"service.name": "shop"},
-            )
-        )
+        spans += [
+            one(1, name="answer", attributes=said, **where),
+            one(2, parent=1, name="call", attributes=call, status_code=0 if at % 3 else 2, **where),
+        ]
+    await writer.write(rows(*spans, resource={"service.name": "shop"}))
     await settle_all(store)
 
 

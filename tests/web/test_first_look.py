@@ -20,6 +20,7 @@ async def failing(store: Database, number: int = 12, tool: str = "create_return"
     """Traces of the last minutes in each of which a tool fails, and a model is called that has no price."""
     writer = store_of(store, Clock())
     start = now() - timedelta(minutes=30)
+    spans: list[Any] = []
     for at in range(number):
         where: dict[str, Any] = {
             "trace_id": (at + 1).to_bytes(16, "big"),
@@ -31,13 +32,12 @@ async def failing(store: Database, number: int = 12, tool: str = "create_return"
             "gen_ai.request.model": "<b>house</b>-ft3",
             "gen_ai.usage.input_tokens": 100,
         }
-        await writer.write(
-            rows(
-                one(1, name="answer", **where),
-                one(2, parent=1, name="chat", attributes=chat, **where),
-                one(3, parent=1, name="call", attributes=call, status_code=2, **where),
-            )
-        )
+        spans += [
+            one(1, name="answer", **where),
+            one(2, parent=1, name="chat", attributes=chat, **where),
+            one(3, parent=1, name="call", attributes=call, status_code=2, **where),
+        ]
+    await writer.write(rows(*spans))
     await settle_all(store)
 
 

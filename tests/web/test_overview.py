@@ -44,6 +44,7 @@ MODELS = ("gpt-4o", "gpt-4o-mini", "claude-haiku-4-5")
 async def calls(store: Database, number: int = 40, *, start: datetime | None = None, **said: Any) -> None:
     """Traces back from now, an hour apart, each with a call of a model and of a tool; every fifth failed."""
     writer, start = store_of(store, Clock()), start or now() - timedelta(minutes=5)
+    spans: list[Any] = []
     for n in range(number):
         where: dict[str, Any] = {
             "trace_id": (n + 1).to_bytes(16, "big"),
@@ -60,13 +61,12 @@ async def calls(store: Database, number: int = 40, *, start: datetime | None = N
             **said,
         }
         tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-        await writer.write(
-            rows(
-                one(1, name="answer", status_code=2 if n % 5 == 0 else 0, **where),
-                one(2, parent=1, name="chat", attributes=llm, took_s=1 + n % 3, **where),
-                one(3, parent=1, name="run", attributes=tool, status_code=2 if n % 4 == 0 else 0, **where),
-            )
-        )
+        spans += [
+            one(1, name="answer", status_code=2 if n % 5 == 0 else 0, **where),
+            one(2, parent=1, name="chat", attributes=llm, took_s=1 + n % 3, **where),
+            one(3, parent=1, name="run", attributes=tool, status_code=2 if n % 4 == 0 else 0, **where),
+        ]
+    await writer.write(rows(*spans))
     await settle_all(store)
 
 

@@ -30,7 +30,7 @@ async def fill(store: Database, number: int = 60, **more: Any) -> None:
     """So many traces of the last hours, settled; every third fails."""
     writer = store_of(store, Clock(now()))
     start = now() - timedelta(minutes=2)
-    spans = []
+    spans: list[Any] = []
     for at in range(number):
         attributes = {"session.id": f"s{at // 4}", "user.id": "u", "svc.call_site.id": "site", **more}
         chat = {

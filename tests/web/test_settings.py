@@ -183,21 +183,21 @@ async def two_windows(store: Database, before: int, now_: int, **slow: Any) -> N
     clock = Clock()
     clock.now = now()
     writer = store_of(store, clock)
+    spans: list[Any] = []
     for at in range(before + now_):
         newer = at >= before
         start = now() - timedelta(hours=2 if newer else 30) + timedelta(seconds=at)
-        await writer.write(
-            rows(
-                one(
-                    1,
-                    name="ask",
-                    attributes={"svc.call_site.id": "support"},
-                    trace_id=(at + 1).to_bytes(16, "big"),
-                    start=start,
-                    took_s=4.0 if newer else 1.0,
-                )
+        spans += [
+            one(
+                1,
+                name="ask",
+                attributes={"svc.call_site.id": "support"},
+                trace_id=(at + 1).to_bytes(16, "big"),
+                start=start,
+                took_s=4.0 if newer else 1.0,
             )
-        )
+        ]
+    await writer.write(rows(*spans))
     await settle_all(store)
 
 

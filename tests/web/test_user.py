@@ -23,6 +23,7 @@ HOSTILE = "<script>alert(1)</script>&id=u2"
 async def chats(store: Database, *users: str) -> None:
     """Three sessions of two traces for each user; the second trace of a session has a tool that fails."""
     writer, start = store_of(store, Clock()), now() - timedelta(hours=3)
+    spans: list[Any] = []
     for at, user in enumerate(users):
         for session in range(3):
             for turn in range(2):
@@ -40,20 +41,19 @@ async def chats(store: Database, *users: str) -> None:
                     "input.value": f"question {session}.{turn} of {at}",
                 }
                 tool = {**who, "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-                await writer.write(
-                    rows(
-                        one(1, name="answer", attributes={**who, "input.value": llm["input.value"]}, **where),
-                        one(2, parent=1, name="chat", attributes=llm, **where),
-                        one(
-                            3,
-                            parent=1,
-                            name="run",
-                            attributes=tool,
-                            status_code=2 if turn else 0,
-                            **where,
-                        ),
-                    )
-                )
+                spans += [
+                    one(1, name="answer", attributes={**who, "input.value": llm["input.value"]}, **where),
+                    one(2, parent=1, name="chat", attributes=llm, **where),
+                    one(
+                        3,
+                        parent=1,
+                        name="run",
+                        attributes=tool,
+                        status_code=2 if turn else 0,
+                        **where,
+                    ),
+                ]
+    await writer.write(rows(*spans))
     await settle_all(store)
 
 
