@@ -155,8 +155,7 @@ async def test_sessions_tell_the_conversation_with_its_pauses(store: Database, o
 
 
 async def test_the_totals_of_an_unsettled_session_are_at_least(store: Database, owner: Visitor) -> None:
-    clock = Clock(now())
-    await store_of(store, clock).write(
+    await store_of(store, Clock(now())).write(
         rows(one(1, name="ask", attributes={"session.id": "s/ß?&"}, start=now(), trace_id=b"\x01" * 16))
     )
     listed = await owner.get(BASE + "/sessions")

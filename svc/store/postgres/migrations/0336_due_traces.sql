@@ -1,6 +1,6 @@
 -- backfill
--- Which traces the roller has yet to look at, and when. A trace is settled when it does not stand here: its own row is
--- not written again for that, with its previews and all of its indexes. Rows come and go all the time.
+-- Which traces the roller has yet to look at, and when. The row of a trace that never changes is not written again when
+-- it settles, with its previews and all of its indexes. Rows of this table come and go all the time.
 create table trace_due (
     project_id bigint not null,
     trace_id   bytea not null,
