@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -311,11 +311,16 @@ async def test_list_spans_by_event_time_pages_through_its_range(sent: Database) 
 _moments = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31), timezones=st.just(UTC))
 
 
-@given(low=_moments, high=_moments, oldest=_moments, now=_moments)
+_ago = st.timedeltas(min_value=timedelta(seconds=-5), max_value=timedelta(minutes=15))
+
+
+@given(low=_moments, high=_moments, oldest=_moments, now=_moments, ago=st.none() | _ago)
 def test_stretches_are_the_range_without_gap_or_overlap(
-    low: datetime, high: datetime, oldest: datetime, now: datetime
+    low: datetime, high: datetime, oldest: datetime, now: datetime, ago: timedelta | None
 ) -> None:
-    stretches = list(day_stretches(low, high, oldest, now))
+    last = min(high, now)
+    recent = None if ago is None or last.year in (1, 9999) else last - ago
+    stretches = list(day_stretches(low, high, oldest, now, recent))
     assert len(stretches) < 40
     if low >= high:
         assert stretches == []
@@ -337,6 +342,13 @@ def test_minutes_are_looked_into_before_the_rest_of_the_newest_day() -> None:
         timedelta(hours=7, minutes=35),
     ]
     assert lengths[4:7] == [timedelta(days=2), timedelta(days=4), timedelta(days=8)]
+    # Where a page of traces began within seconds, these come first; where it takes longer than minutes, not.
+    for ago, lengths_then in (
+        (timedelta(seconds=9), [lengths[0], timedelta(seconds=9)]),
+        (timedelta(hours=1), lengths[:2]),
+    ):
+        stretches = day_stretches(low, tomorrow, low, now, now - ago)
+        assert [until - since for since, until in islice(stretches, 2)] == lengths_then
 
 
 # --- refusals --------------------------------------------------------------------------------------------

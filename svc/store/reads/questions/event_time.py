@@ -2,8 +2,8 @@
 
 Called by `svc.store.reads.questions.query` and `svc.store.reads.traces.spans`. Rows are partitioned by the
 day of `started_at`; within a day they have only an index of which pages may hold a stretch of time. So a page
-looks into minutes, then into what is left of that day, then into one day, two, four and so on, until it is
-full: each stretch is read once at most, and where much arrives a page of the newest rows reads minutes.
+looks into seconds where traces come by the second, into minutes, then into what is left of that day, then
+into one day, two, four and so on, until it is full: each stretch is read once at most.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ _STEP: Final = timedelta(microseconds=1)
 _FIRST: Final = (timedelta(minutes=10), timedelta(minutes=90))
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
-#: When the first trace of a project began, by its index, and what time it is.
+#: What time it is, when the first trace of a project began, and when so many of the last before a moment had,
+#: by their index: their spans fill a page.
 _SPAN_OF_TIME: Final = """
 select now() as now,
-    (select started_at from trace where project_id = $1 order by started_at limit 1) as oldest
+    (select started_at from trace where project_id = $1 order by started_at limit 1) as oldest,
+    (select started_at from trace where project_id = $1 and started_at < least($2, now())
+    order by started_at desc limit 1 offset $3) as recent
 """
 
 
@@ -46,14 +49,15 @@ async def newest_started(
     `low` and `high` bound the half-open range, `behind` is the time of the row that the page begins behind,
     `around` makes the statement of the page's SQL.
     """
-    row = await connection.fetchrow(_SPAN_OF_TIME, project_id)
-    assert row is not None
     # Rows of one instant lie on both sides of a page's border, so that instant is looked into again.
     top = _END if high is None else high
     if behind is not None:
         top = min(top, after(behind, _STEP))
+    row = await connection.fetchrow(_SPAN_OF_TIME, project_id, top, page.size)
+    assert row is not None
     rows: list[Any] = []
-    for since, until in day_stretches(low or BEGINNING, top, row["oldest"] or top, row["now"]):
+    now, oldest = row["now"], row["oldest"] or top
+    for since, until in day_stretches(low or BEGINNING, top, oldest, now, row["recent"]):
         start, end = f"${len(page.values) + 1}", f"${len(page.values) + 2}"
         stretch = attrs.evolve(
             page,
@@ -68,13 +72,17 @@ async def newest_started(
 
 
 def day_stretches(
-    low: datetime, high: datetime, oldest: datetime, now: datetime
+    low: datetime, high: datetime, oldest: datetime, now: datetime, recent: datetime | None = None
 ) -> Iterator[tuple[datetime, datetime]]:
-    """The half-open range in stretches, newest first: what lies after now, then minutes, then what is left of
-    that day, then days, each time twice as many as before. What lies before `oldest` is part of the last.
+    """The half-open range in stretches, newest first: what lies after now, then what does after `recent`,
+    then minutes, then what is left of that day, then days, each time twice as many as before. What lies
+    before `oldest` is part of the last.
     """
     until, since, days = high, now, 1
-    lengths = iter(_FIRST)
+    steps = list(_FIRST)
+    if recent is not None and recent < (newest := min(high, now)) < recent + _FIRST[0]:
+        steps.insert(0, newest - recent)
+    lengths = iter(steps)
     while until > low:
         if since >= until:
             midnight, length = day_of(_before(until, _STEP)), next(lengths, None)
