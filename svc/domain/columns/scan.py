@@ -1,6 +1,6 @@
 """What is asked of spans by column: the question, and the columns of one segment that it needs.
 
-`svc.store.reads.questions.column_answers` makes both, `scanning` works out the answer. Never needs numpy.
+`svc.store.reads.questions.columns.answers` makes both, `scanning` works out the answer. Never needs numpy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Segments of spans by column added up: filters, groups and measures of one question.
 
-`svc.store.reads.questions.column_answers` hands in the columns that a question needs and the stretches of
+`svc.store.reads.questions.columns.answers` hands in the columns that a question needs and the stretches of
 hours in which they are right, and adds what it read row by row. All sums are exact: money in units of 1e-24
 USD, distinct ids by a hash. Durations are counted by bin. Pure; called in a thread, since a month of ten
 million spans takes it a few hundredths of a second.

@@ -1,6 +1,6 @@
 """What the segments of one question come to: sums by bucket and group side by side, durations, distinct ids.
 
-`scanning` adds each segment, `svc.store.reads.questions.column_answers` takes the cells when all are added.
+`scanning` adds each segment, `svc.store.reads.questions.columns.answers` takes the cells when all are added.
 A cell for each bucket and group of each segment took half the time of an answer by user (November 2026).
 Pure; reads no column.
 """

@@ -1,7 +1,7 @@
 """Distinct traces by the ends of their ids: all of a question, or the smallest so many once there are more.
 
 An end is the last half of an id, sixteen digits. `scanning` adds those of each segment,
-`svc.store.reads.questions.column_traces` those of rows. What is kept does not depend on the order in which
+`svc.store.reads.questions.columns.traces` those of rows. What is kept does not depend on the order in which
 ends come. Pure; holds no more than `SPARE` times what is kept.
 """
 

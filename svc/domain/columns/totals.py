@@ -1,6 +1,6 @@
 """What spans come to, in parts that add up: sums, durations by bin, distinct ids.
 
-Columns and rows that are read row by row both come as cells; `svc.store.reads.questions.column_answers` adds
+Columns and rows that are read row by row both come as cells; `svc.store.reads.questions.columns.answers` adds
 them and shows them. Never needs numpy.
 """
 

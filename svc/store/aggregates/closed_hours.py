@@ -1,7 +1,8 @@
 """When an hour is closed, and the marks of those whose rows changed since, which `cubes` counts anew.
 
-Owns the marks in the table `cube_dirty`. Whoever replaces, dates anew or takes away rows of a dataset with
-hours calls `mark_dirty` in the same transaction. Never builds an hour, and so never needs what building does.
+Owns the marks in the tables `cube_dirty` and, of slices of the hour under way, `span_slice_mark`. Whoever
+replaces, dates anew or takes away rows of a dataset with hours calls `mark_dirty` in the same transaction.
+Never builds an hour or a slice, and so never needs what building does.
 """
 
 from __future__ import annotations
@@ -12,27 +13,46 @@ from typing import Final
 
 from svc.domain.calendar import hour_of
 from svc.domain.queries.datasets import SPANS, TOOL_CALLS, Dataset
+from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection
 
 HOUR: Final = timedelta(hours=1)
 
-#: An hour is closed this long after its end: longer than any write group may take (`WORK_TIMEOUT_S`), so
-#: that none of its rows is still on the way.
+#: What the hour under way is written by column in.
+SLICE: Final = timedelta(minutes=5)
+
+#: An hour or a slice is closed this long after its end: longer than any write group or round of roll-ups may
+#: take (`WORK_TIMEOUT_S`), so that none of its rows is still on the way.
 GRACE: Final = timedelta(minutes=2)
 
 BUILD_TIMEOUT_S: Final = 600.0
+
+#: A slice of a later moment may be being built right now, where nobody else sees it yet.
+_MAY_BE_BUILDING: Final = 2 * HOUR
 
 #: The datasets that grow with traffic.
 CUBED: Final = (SPANS, TOOL_CALLS)
 
 
 async def mark_dirty(
-    connection: Connection, marks: Iterable[tuple[int, datetime]], dataset: Dataset, now: datetime
+    connection: Connection,
+    marks: Iterable[tuple[int, datetime]],
+    dataset: Dataset,
+    now: datetime,
+    *,
+    slow: bool = False,
 ) -> None:
-    """Rows created at these moments change in this transaction: count their hours anew.
+    """Rows created at these moments change in this transaction: count their hours anew, and their slices.
 
-    Hours that are not closed yet need no mark: they are not in the cube.
+    A full hour stands for all of its moments. Hours and slices that are not over yet need no mark: they are
+    not in the cube, nor in columns. Work that began at `now` and may take longer than `GRACE` is `slow`: it
+    asks the server's clock, and marks slices that may be written before it ends.
     """
+    marks = set(marks)
+    if slow and marks:
+        now = max(now, await server_clock(connection))
+    if dataset is SPANS:
+        await _mark_slices(connection, marks, now, slow=slow)
     hours = {(project_id, hour_of(moment)) for project_id, moment in marks}
     closed = sorted((project_id, hour) for project_id, hour in hours if hour + HOUR <= now)
     if not closed:
@@ -46,4 +66,35 @@ async def mark_dirty(
         [hour for _, hour in closed],
         dataset.name,
         now,
+    )
+
+
+async def _mark_slices(
+    connection: Connection, marks: Iterable[tuple[int, datetime]], now: datetime, *, slow: bool
+) -> None:
+    slices = {(project_id, slice_) for project_id, moment in marks for slice_ in _slices(moment)}
+    marked = sorted((project_id, slice_) for project_id, slice_ in slices if slow or slice_ + SLICE <= now)
+    if not marked:
+        return
+    await connection.execute(
+        "insert into span_slice_mark (project_id, slice, marked_at) select p, s, $3"
+        " from unnest($1::bigint[], $2::timestamptz[]) as marks (p, s) where s > $4"
+        " or exists (select from span_slice where project_id = p and slice = s)",
+        [project_id for project_id, _ in marked],
+        [slice_ for _, slice_ in marked],
+        *(now, now - _MAY_BE_BUILDING),
+    )
+
+
+def slice_of(moment: datetime) -> datetime:
+    """The beginning of the slice that an aware moment lies in."""
+    hour = hour_of(moment)
+    return hour + (moment - hour) // SLICE * SLICE
+
+
+def _slices(moment: datetime) -> list[datetime]:
+    """Those that a mark is about."""
+    first = slice_of(moment)
+    return (
+        [first + number * SLICE for number in range(HOUR // SLICE)] if moment == hour_of(moment) else [first]
     )

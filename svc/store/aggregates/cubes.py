@@ -31,9 +31,10 @@ from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
 from svc.store.aggregates.feedback_sums import fold_feedback
 from svc.store.aggregates.models import build_models
-from svc.store.aggregates.projects import every_project
+from svc.store.aggregates.projects import every_project, lock_builder
 from svc.store.aggregates.span_columns import DayColumns, build_hour_columns
 from svc.store.aggregates.span_ids import build_span_ids
+from svc.store.aggregates.span_slices import SliceColumns, drop_slices
 from svc.store.aggregates.sums import count_all, sum_up
 from svc.store.aggregates.trace_codes import UNCODED, code_lacking
 from svc.store.aggregates.trace_ids import build_trace_ids
@@ -50,9 +51,10 @@ _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 #: What has hours that are built: those, and traces, of which only the vitals are.
 BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
-_LOCK: Final = 0x6375_6265
 #: Days that one round writes by column: a large one takes seconds.
 DAYS_AT_ONCE: Final = 4
+#: Slices, of all projects.
+SLICES_AT_ONCE: Final = 50
 
 
 @attrs.define(eq=False)
@@ -62,6 +64,10 @@ class CubeStore:
     database: Database
     #: Whether there may be hours of an earlier release, without the sums of what failed.
     _earlier: bool = attrs.field(default=True, init=False)
+    _slices: SliceColumns = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._slices = SliceColumns(self.database)
 
     async def build(self, now: datetime, limit: int) -> Built:
         """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
@@ -81,8 +87,11 @@ class CubeStore:
             hours += await self._make_up(limit - hours)
         if hours < limit:
             hours += await self._code(limit - hours)
-        days = await DayColumns(self.database).build(now, DAYS_AT_ONCE) if hours < limit else 0
-        return Built(hours + days, more=hours >= limit or days == DAYS_AT_ONCE)
+        if hours >= limit:
+            return Built(hours, more=True)
+        slices = await self._slices.build(now, SLICES_AT_ONCE)
+        days = await DayColumns(self.database).build(now, DAYS_AT_ONCE)
+        return Built(hours + days, more=slices == SLICES_AT_ONCE or days == DAYS_AT_ONCE)
 
     async def renew(self, project_id: int, now: datetime, limit: int) -> int:
         """Build up to so many dirty hours of one project. Returns how many there were. Raises `Outage`."""
@@ -102,8 +111,7 @@ class CubeStore:
 
     async def _code_hour(self, project_id: int, hour: datetime) -> bool:
         async def work(connection: Connection) -> bool:
-            # One builder of a cube at a time, as ever.
-            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            await lock_builder(connection, project_id)
             return await code_lacking(connection, project_id, hour)
 
         return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
@@ -127,8 +135,7 @@ class CubeStore:
         """As `_build`, of what failed alone. A dirty hour is left alone: it will be built as a whole."""
 
         async def work(connection: Connection) -> None:
-            # One builder of a cube at a time, as ever.
-            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            await lock_builder(connection, project_id)
             # Whether somebody else has done it meanwhile, or will. Who marks the hour from now on makes it
             # dirty, and dirty hours are not read.
             if await connection.fetchval(
@@ -184,8 +191,7 @@ class CubeStore:
         self, project_id: int, dataset: Dataset, hour: datetime, *, until: datetime | None, now: datetime
     ) -> None:
         async def work(connection: Connection) -> None:
-            # One builder of a cube at a time, over all replicas; the lock ends with the transaction.
-            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            await lock_builder(connection, project_id)
             # What another one has built meanwhile is not built again.
             if until is not None and await connection.fetchval(
                 "select exists (select from cube_progress where project_id = $1 and dataset = $2"
@@ -221,17 +227,18 @@ class CubeStore:
 
 
 async def drop_day_columns(connection: Connection, project_id: int, days: Sequence[datetime]) -> None:
-    """Take away the columns of days that stand as a whole, in a transaction of the caller's: a changed hour
-    would stand in them until the day is quiet. They are written anew.
+    """Take away the columns of days that stand as a whole and those of slices, in a transaction of the
+    caller's: what changed would stand in them until the day is quiet. They are written anew.
     """
     # No builder is at work on one of them.
-    await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+    await lock_builder(connection, project_id)
     await connection.execute(
         "with gone as (delete from span_column_day where project_id = $1 and whole"
         " and day = any($2::timestamptz[]) returning day)"
         " delete from span_column c using gone where c.project_id = $1 and c.day = gone.day",
         *(project_id, days),
     )
+    await drop_slices(connection, project_id, days)
 
 
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
@@ -257,12 +264,14 @@ def first_row(dataset: Dataset) -> str:
 class Split:
     """A range cut into what the cube covers and what must be counted from raw rows.
 
-    `cubed` is one stretch of whole hours, without the `dirty` ones; `raw` are half-open stretches.
+    `cubed` is one stretch of whole hours, without the `dirty` ones; `raw` are half-open stretches. So many
+    spans are `in_slices` of the hour under way, if it is about spans.
     """
 
     cubed: tuple[datetime, datetime]
     dirty: tuple[datetime, ...]
     raw: tuple[tuple[datetime | None, datetime | None], ...]
+    in_slices: int = 0
 
     def days(self) -> tuple[datetime, datetime, tuple[datetime, ...]]:
         """One stretch of whole days within `cubed`, perhaps empty, and those of them with dirty hours."""
@@ -300,7 +309,9 @@ async def split_range(
     row: Any = await connection.fetchrow(
         "select p.built_until, (select min(hour) from cube where project_id = $1 and dataset = $2"
         " and field = '') as first, array(select hour from cube_dirty where project_id = $1 and dataset = $2"
-        " order by hour) as dirty from cube_progress p where project_id = $1 and dataset = $2",
+        " order by hour) as dirty, case when $2 = 'spans' then (select sum(spans) from span_slice"
+        " where project_id = $1) end as in_slices"
+        " from cube_progress p where project_id = $1 and dataset = $2",
         project_id,
         dataset.name,
     )
@@ -319,7 +330,7 @@ async def split_range(
         raw.append((low, start))
     if high is None or high > end:
         raw.append((end, high))
-    return Split((start, end), hours, tuple(raw))
+    return Split((start, end), hours, tuple(raw), row["in_slices"] or 0)
 
 
 @attrs.frozen

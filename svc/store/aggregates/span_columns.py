@@ -1,10 +1,12 @@
 """Spans by column: written for each hour that the cube builder counts, and for each day that is over.
 
-Owns the tables `span_column` and `span_column_day`; `svc.store.reads.questions.column_segments` reads them.
-An hour's bit in `span_column_day` says that its columns are right as far as the cubes are, whose marks of
-changed hours hold here too. A changed hour of a day that stands as a whole loses its bit and is read row by
-row until the day is written anew, which waits for an hour without changes: a duplicate now and then shall not
-write a day each time. A day that is over is added up as well (`span_sums`).
+Owns the tables `span_column`, with `span_slices`, and `span_column_day`, which are read by
+`svc.store.reads.questions.columns.segments`. An hour's bit in `span_column_day` says that its columns are
+right as far as the cubes are, whose marks of changed hours hold here too. A changed hour of a day that stands
+as a whole loses its bit and is read row by row until the day is written anew, which waits for an hour without
+changes: a duplicate now and then shall not write a day each time. A day that is over is added up as well
+(`span_sums`). When the last span of a day began is known where `latest_at` is `changed_at`: the release
+before changes a day and does not say it.
 
 Bounded: rows come in batches of `BATCH_ROWS`, which the event loop takes in a few milliseconds, and a segment
 ends at `MOST_ROWS` spans: building an hour of 400,000 spans takes 22 MB (November 2026). An hour with a cost
@@ -18,6 +20,7 @@ from typing import Final
 
 import attrs
 
+from svc.domain.calendar import EPOCH
 from svc.domain.columns.encoding import (
     ARRIVED,
     BEGAN,
@@ -37,6 +40,7 @@ from svc.domain.columns.encoding import (
     Segment,
 )
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S
+from svc.store.aggregates.projects import lock_builder
 from svc.store.aggregates.span_sums import FEW_SPANS, DaySums, store_segment
 from svc.store.postgres.database import Connection, Database
 
@@ -46,12 +50,13 @@ QUIET: Final = timedelta(hours=1)
 ALL_HOURS: Final = (1 << 24) - 1
 #: The hour of columns that hold a whole day.
 WHOLE: Final = -1
+#: Hours from here on are slices of five minutes, from midnight on (`span_slices`).
+FIRST_SLICE: Final = 100
 
 #: Stands for a change that never was long enough ago.
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 _DAY: Final = timedelta(days=1)
-_LOCK: Final = 0x6375_6265
 
 #: What the columns of numbers hold, in SQL over `span`. Usage that repeats another span's is none.
 _OWN: Final = "usage_repeats is null"
@@ -87,8 +92,8 @@ _HOLDS: Final = (
 _SQL_OF: Final = {name: name for name in TEXTS} | {TRACE: TRACE_SQL} | NUMBERS_SQL
 #: Rows of a stretch by the day on which they began, like ones side by side, in batches.
 _ROWS: Final = (
-    f"select day_began, count(*)::integer as n, bool_and(holds) as holds,"
-    f" {', '.join(f'array_agg(c_{name}) as c_{name}' for name in COLUMNS)} from (select"
+    f"select day_began, count(*)::integer as n, bool_and(holds) as holds, max(started_at) as latest,"
+    f" {', '.join(f'array_agg(c_{name}) as c_{name}' for name in COLUMNS)} from (select started_at,"
     f" date_trunc('day', started_at, 'UTC') as day_began, {_HOLDS} as holds,"
     f" {', '.join(f'{_SQL_OF[name]} as c_{name}' for name in COLUMNS)}, (row_number() over ("
     " partition by date_trunc('day', started_at, 'UTC')"
@@ -109,19 +114,22 @@ async def build_hour_columns(
     if whole:
         # Read row by row from here on, until the day is quiet.
         await connection.execute(
-            "update span_column_day set hours = hours & ~$3::integer, changed_at = $4"
+            "update span_column_day set hours = hours & ~$3::integer, changed_at = $4::timestamptz,"
+            " latest_at = case when latest_at = changed_at then $4::timestamptz end"
             " where project_id = $1 and day = $2",
             *(project_id, day, 1 << number, now),
         )
         return
-    written = await _write(connection, project_id, (hour, end), (day, number))
+    written = await write_columns(connection, project_id, (hour, end), (day, number))
     bit = 0 if written is None else 1 << number
+    spans, latest = (0, EPOCH) if written is None else (written.spans, written.latest)
     await connection.execute(
-        "insert into span_column_day (project_id, day, hours, whole, spans, changed_at)"
-        " values ($1, $2, $3, false, $5, $6) on conflict (project_id, day) do update set"
-        " hours = (span_column_day.hours & ~$4::integer) | $3,"
-        " spans = span_column_day.spans + excluded.spans, changed_at = excluded.changed_at",
-        *(project_id, day, bit, 1 << number, written or 0, now),
+        "insert into span_column_day as d (project_id, day, hours, whole, spans, changed_at, latest,"
+        " latest_at) values ($1, $2, $3, false, $5, $6, $7, $6) on conflict (project_id, day) do update set"
+        " hours = (d.hours & ~$4::integer) | $3, spans = d.spans + excluded.spans,"
+        " changed_at = excluded.changed_at, latest = greatest(d.latest, excluded.latest),"
+        " latest_at = case when d.latest_at = d.changed_at then excluded.changed_at end",
+        *(project_id, day, bit, 1 << number, spans, now, latest),
     )
 
 
@@ -139,7 +147,7 @@ class DayColumns:
             " where c.project_id = d.project_id and c.dataset = 'spans' and c.field = '' and c.day = d.day)"
             " and d.changed_at < $1 returning project_id, day)"
             " delete from span_column s using gone where s.project_id = gone.project_id"
-            " and s.day = gone.day",
+            f" and s.day = gone.day and s.hour < {FIRST_SLICE}",
             now - QUIET,
         )
         # Days of spans that the cubes have whole, without a changed hour: those whose columns lack hours, or
@@ -162,39 +170,52 @@ class DayColumns:
 
     async def _build(self, project_id: int, day: datetime, now: datetime, *, summed: bool) -> None:
         async def work(connection: Connection) -> None:
-            # One builder at a time, as of the cubes: no hour of the day is written meanwhile.
-            await connection.execute("select pg_advisory_xact_lock($1, $2)", _LOCK, project_id % 2**31)
+            # No hour of the day is written meanwhile.
+            await lock_builder(connection, project_id)
             await connection.execute(
                 "delete from span_column where project_id = $1 and day = $2", project_id, day
             )
             sums = DaySums(project_id, day) if summed else None
-            spans = await _write(connection, project_id, (day, day + _DAY), (day, WHOLE), sums)
-            levels = 0 if sums is None else await sums.finish(connection, spans or 0)
+            written = await write_columns(connection, project_id, (day, day + _DAY), (day, WHOLE), sums)
+            spans, latest = (0, EPOCH) if written is None else (written.spans, written.latest)
+            levels = 0 if sums is None else await sums.finish(connection, spans)
             await connection.execute(
-                "insert into span_column_day (project_id, day, hours, whole, spans, changed_at, summed)"
-                " values ($1, $2, $3, true, $4, $5, $6) on conflict (project_id, day) do update set"
-                " hours = excluded.hours, whole = true, spans = excluded.spans,"
-                " changed_at = excluded.changed_at, summed = excluded.summed",
+                "insert into span_column_day (project_id, day, hours, whole, spans, changed_at, summed,"
+                " latest, latest_at) values ($1, $2, $3, true, $4, $5, $6, $7, $5)"
+                " on conflict (project_id, day) do update set hours = excluded.hours, whole = true,"
+                " spans = excluded.spans, latest = excluded.latest, changed_at = excluded.changed_at,"
+                " summed = excluded.summed, latest_at = excluded.latest_at",
                 # What cannot be held is not tried again before something of it changes.
-                *(project_id, day, 0 if spans is None else ALL_HOURS, spans or 0),
-                *(NEVER if spans is None else now, levels),
+                *(project_id, day, 0 if written is None else ALL_HOURS, spans),
+                *(NEVER if written is None else now, levels, latest),
             )
 
         await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 
 
-async def _write(
+@attrs.frozen
+class WrittenColumns:
+    """How many spans columns hold, and when the last of them began."""
+
+    spans: int
+    latest: datetime
+
+
+async def write_columns(
     connection: Connection,
     project_id: int,
     stretch: tuple[datetime, datetime],
     place: tuple[datetime, int],
     sums: DaySums | None = None,
-) -> int | None:
-    """Write the columns of a stretch of arrival. Returns how many spans; None when a row cannot be held."""
+) -> WrittenColumns | None:
+    """Write the columns of a stretch of arrival, in the transaction of a builder who has the project's lock.
+
+    `place` is the day and what its segments bear as their hour. None when a row cannot be held.
+    """
     await connection.execute(
         "delete from span_column where project_id = $1 and day = $2 and hour = $3", project_id, *place
     )
-    spans = part = 0
+    spans, part, latest = 0, 0, EPOCH
 
     async def store(began: datetime, segment: Segment) -> None:
         await store_segment(connection, (project_id, *place), began, part, segment)
@@ -217,7 +238,7 @@ async def _write(
             segment = Segment()
         began = row["day_began"]
         segment.extend(row["n"], [row[f"c_{name}"] for name in COLUMNS])
-        spans += row["n"]
+        spans, latest = spans + row["n"], max(latest, row["latest"])
     if began is not None:
         await store(began, segment)
-    return spans
+    return WrittenColumns(spans, latest)

@@ -1,7 +1,7 @@
 """Sums of a day of spans: one row for all that are alike in the fields it keeps, as segments of columns.
 
 Called by `svc.store.aggregates.span_columns` while it writes a day, in the same transaction; read by
-`svc.store.reads.questions.column_segments` where a question asks for nothing else. Sums are kept where a day
+`svc.store.reads.questions.columns.segments` where a question asks for nothing else. Sums are kept where a day
 has fewer of them than a fourth of what they are made from: a day whose spans all differ has none. Never says
 anything that the columns of the day do not: what they cannot hold is not summed either.
 """

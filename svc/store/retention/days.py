@@ -239,7 +239,9 @@ async def _mark_all_hours(connection: Connection, table: str, name: str, now: da
     )
     for owner in owners:
         hours = await connection.fetch(_HOURS.format(relation=name), owner["id"])
-        await mark_dirty(connection, [(owner["id"], row["hour"]) for row in hours], _COUNTED[table], now)
+        await mark_dirty(
+            connection, [(owner["id"], row["hour"]) for row in hours], _COUNTED[table], now, slow=True
+        )
 
 
 async def _thin(
@@ -313,7 +315,9 @@ async def _thinned(
     if row is None:
         return 0, None
     if table in _COUNTED and row["n"]:
-        await mark_dirty(connection, [(project_id, hour) for hour in row["hours"]], _COUNTED[table], now)
+        await mark_dirty(
+            connection, [(project_id, hour) for hour in row["hours"]], _COUNTED[table], now, slow=True
+        )
     end = row["seen"] < BATCH_ROWS
     return row["n"], None if end else tuple(row[key] for key in keys)
 

@@ -99,7 +99,9 @@ async def _repeat(
     async def work(connection: Connection) -> int:
         row: Any = await connection.fetchrow(statement, *values)
         if dataset is not None and row["n"]:
-            await mark_dirty(connection, [(values[0], hour) for hour in row["hours"]], dataset, now)
+            await mark_dirty(
+                connection, [(values[0], hour) for hour in row["hours"]], dataset, now, slow=True
+            )
         n: int = row["n"]
         return n
 

@@ -275,7 +275,9 @@ async def _traces(
             )
             if row is None:
                 return 0, 0, None
-            await mark_dirty(connection, [(project_id, hour) for hour in row["hours"] or ()], TRACES, now)
+            await mark_dirty(
+                connection, [(project_id, hour) for hour in row["hours"] or ()], TRACES, now, slow=True
+            )
             sessions = 0
             if row["sessions"]:
                 status: str = await connection.execute(

@@ -113,7 +113,7 @@ async def delete_traces(
         (row["call_hours"], TOOL_CALLS),
         (row["trace_hours"], TRACES),
     ):
-        await mark_dirty(connection, [(project_id, hour) for hour in hours], dataset, now)
+        await mark_dirty(connection, [(project_id, hour) for hour in hours], dataset, now, slow=True)
     if row["sessions"]:
         await connection.execute(_SESSIONS, project_id, row["sessions"])
     return row

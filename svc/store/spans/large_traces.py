@@ -42,7 +42,7 @@ async def roll_large(connection: Connection, trace: Any, now: datetime) -> bool:
         return True
     for dataset in CUBED:
         hours = [(key[0], row["hour"]) for row in changes if row["dataset"] == dataset.name]
-        await mark_dirty(connection, hours, dataset, now)
+        await mark_dirty(connection, hours, dataset, now, slow=True)
     rollup = await connection.fetchrow(ROLL_UP, *of_trace)
     # The caller may go on to small traces.
     await connection.execute("set local enable_nestloop to default")

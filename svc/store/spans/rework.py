@@ -285,9 +285,8 @@ class ReworkStore:
                 moments,
                 *([getattr(row, name) for row in changed] for name in CHANGEABLE),
             )
-            await mark_dirty(
-                connection, [(self.project_id, row["created_at"]) for row in written], SPANS, now
-            )
+            marks = [(self.project_id, row["created_at"]) for row in written]
+            await mark_dirty(connection, marks, SPANS, now, slow=True)
             spans = [StoredSpan(self.project_id, row, Parts(b"", [], {}, 0)) for row in changed]
             await CallSites().insert_new(connection, spans, now)
         if self.kind == "remap":
@@ -335,9 +334,8 @@ class ReworkStore:
         ]
         if calls:
             await connection.copy_records_to_table("tool_call", columns=TOOL_CALL_COLUMNS, records=calls)
-        await mark_dirty(
-            connection, [(self.project_id, created_at) for created_at in created.values()], TOOL_CALLS, now
-        )
+        marks = [(self.project_id, created_at) for created_at in created.values()]
+        await mark_dirty(connection, marks, TOOL_CALLS, now, slow=True)
 
     async def _move_sessions(self, connection: Connection, traces: Sequence[_Trace]) -> None:
         left_sessions: set[str] = set()

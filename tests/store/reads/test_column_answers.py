@@ -21,7 +21,9 @@ from svc.store.aggregates.cubes import CubeStore
 from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
-from svc.store.reads.questions import column_answers, column_segments, grouped
+from svc.store.reads.questions import grouped
+from svc.store.reads.questions.columns import rows as column_rows
+from svc.store.reads.questions.columns import segments as column_segments
 from svc.store.reads.questions.questions import Question, ask
 from tests.conftest import copied, filled_once
 from tests.examples import share
@@ -321,7 +323,7 @@ async def test_too_much_for_one_answer_is_left_to_the_rows(
     await build(sent, NOW + DAY)
     for turn, bound in enumerate(("MOST_BYTES", "MOST_PARTS")):
         with monkeypatch.context() as patch:
-            patch.setattr(column_segments if bound == "MOST_BYTES" else column_answers, bound, 0)
+            patch.setattr(column_segments if bound == "MOST_BYTES" else column_rows, bound, 0)
             if bound == "MOST_BYTES":
                 # Nothing of the columns is added up.
                 patch.delattr(column_segments, "_batches")

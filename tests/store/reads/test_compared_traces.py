@@ -14,7 +14,7 @@ import pytest
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
 from svc.store.postgres.embedded.server import Served
-from svc.store.reads.questions import column_segments
+from svc.store.reads.questions.columns import segments as column_segments
 from svc.store.reads.usage import compared_traces
 from svc.store.reads.usage.compared_sides import Side, side_of
 from svc.store.reads.usage.compared_traces import ComparedTraces

@@ -13,7 +13,8 @@ from trio.testing import MockClock
 from protocol.storage import Slow
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
-from svc.store.reads.questions import column_answers, question_hours, question_pages
+from svc.store.reads.questions import question_hours, question_pages
+from svc.store.reads.questions.columns import answers as column_answers
 from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S
 from svc.store.reads.traces import trace_hours, trace_search
 from svc.store.reads.traces.filtered_spans import FilteredSpans

@@ -6,7 +6,7 @@ of `created_at` and nothing else; any other question is answered from rows. Neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -73,8 +73,13 @@ def _but_failed(question: Question) -> tuple[tuple[Field, FilterValue], ...]:
     return tuple(pair for pair in question.filters if (pair[0].name, pair[1]) != ("status", "error"))
 
 
-def cube_sql(question: Question, key: GroupKey, field: str, split: Split) -> tuple[str, list[Any]]:
-    """One statement over the cube's days and hours and the raw stretches that it does not cover."""
+def cube_sql(
+    question: Question, key: GroupKey, field: str, split: Split, counted: Mapping[Any, int]
+) -> tuple[str, list[Any]]:
+    """One statement over the cube's days and hours and the raw stretches that it does not cover.
+
+    `counted` are rows of none of these, by key.
+    """
     base = attrs.evolve(question, low=None, high=None)
     where = base.where()
     dataset, name = where.value(question.dataset.name), where.value(field)
@@ -104,13 +109,17 @@ def cube_sql(question: Question, key: GroupKey, field: str, split: Split) -> tup
         f" where {cubed} and hour >= stretch.low and hour < stretch.high"
         f" and hour <> all({dirty}::timestamptz[])) as beside"
     )
+    if counted:
+        kind = "timestamptz" if key.raw.startswith("date_trunc") else "text"
+        keys, numbers = where.value(list(counted)), where.value(list(counted.values()))
+        parts.append(f"select key, n from unnest({keys}::{kind}[], {numbers}::bigint[]) as beside (key, n)")
     # Rows of the stretches beside those, one index probe each. Ordered by created_at, and counted by a column
     # that no other index has, so that the planner takes the index on created_at: it hopped through the one on
     # call sites, site by site in each day (30 ms instead of 6, measured November 2026).
-    counted = "count(*)" if key.facet is None else f"count({question.dataset.identity[0]})"
+    number = "count(*)" if key.facet is None else f"count({question.dataset.identity[0]})"
     raw = _stretches(where, [(low or EPOCH, high or _END) for low, high in split.raw])
     parts.append(
-        f"select {key.raw} as key, {counted} as n from {raw}"
+        f"select {key.raw} as key, {number} as n from {raw}"
         f" cross join lateral (select * from {question.dataset.table} where {where.sql()}"
         " and created_at >= stretch.low and created_at < stretch.high order by created_at) as beside"
         " group by 1"

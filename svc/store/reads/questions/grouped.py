@@ -1,7 +1,7 @@
 """Counts and measures by group: by bucket of time, by value of a field, or both.
 
 Called by `svc.store.reads.questions.query`. Answers come from the cubes (`cube_counts`) as far as they know,
-else from columns (`column_answers`), else from the rows, which know everything; all three agree. Every
+else from columns (`columns`), else from the rows, which know everything; all three agree. Every
 statement is read-only and bounded in time. Raises `Outage` when the database is away or the time is up.
 """
 
@@ -16,12 +16,14 @@ import trio
 
 from svc.domain.columns.totals import Cell, bin_middle_ms
 from svc.domain.queries.datasets import METRIC_ROLLUPS, Field
-from svc.store.aggregates.cubes import split_range
+from svc.store.aggregates.cubes import Split, split_range
 from svc.store.aggregates.failed import FAILED
 from svc.store.aggregates.span_columns import DURATION_BIN
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.questions.attributes import dictionary_of, held_codes, require_fields
-from svc.store.reads.questions.column_answers import Grouping, column_cells, columns_know
+from svc.store.reads.questions.columns import segments
+from svc.store.reads.questions.columns.answers import cells_within, column_cells
+from svc.store.reads.questions.columns.asked import AskedColumns, Grouping, columns_know
 from svc.store.reads.questions.cube_counts import GroupKey, cube_field, cube_sql
 from svc.store.reads.questions.measures import ESTIMATED, measure_columns
 from svc.store.reads.questions.open_rollups import ALL_ROWS
@@ -221,10 +223,29 @@ class GroupedRows:
             split = await split_range(connection, *about, failed=cube.startswith(FAILED))
             if split is None:
                 return await connection.fetch(raw, *where.values)
-            sql, values = cube_sql(question, key, cube, split)
+            counted: Mapping[Any, int] = {}
+            if grouping is not None and split.in_slices >= segments.FEW_SPANS:
+                split, counted = await _from_slices(connection, question, grouping, split)
+            sql, values = cube_sql(question, key, cube, split, counted)
             return await connection.fetch(f"{sql}{order}", *values)
 
         return await self.database.run(work, readonly=True, snapshot=True, timeout_s=QUERY_TIMEOUT_S)
+
+
+async def _from_slices(
+    connection: Connection, question: Question, grouping: Grouping, split: Split
+) -> tuple[Split, Mapping[Any, int]]:
+    """How many rows of what is not closed there are by key, and the split without it, where columns know."""
+    since = split.cubed[1]
+    if not columns_know(question, grouping.field) or (since, question.high) not in split.raw:
+        return split, {}
+    asked = AskedColumns(attrs.evolve(question, low=since), grouping, {}, ["count"])
+    cells = await cells_within(connection, asked)
+    if cells is None:
+        return split, {}
+    counted = {value if start is None else start: cell.spans for (start, value), cell in cells.items()}
+    raw = tuple(stretch for stretch in split.raw if stretch[0] != since)
+    return attrs.evolve(split, raw=raw), counted
 
 
 def _source(question: Question) -> str:

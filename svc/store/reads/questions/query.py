@@ -44,7 +44,7 @@ from svc.store.postgres.database import Database
 from svc.store.postgres.rows import call_flag, printed, without_aged_out
 from svc.store.reads.questions.attributes import require_fields
 from svc.store.reads.questions.buckets import CALENDAR_INTERVALS, INTERVALS, bucket_starts
-from svc.store.reads.questions.column_answers import Grouping
+from svc.store.reads.questions.columns.asked import Grouping
 from svc.store.reads.questions.cube_counts import GroupKey
 from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S, GroupedRows
 from svc.store.reads.questions.measures import ESTIMATED, measure_columns

@@ -14,7 +14,8 @@ import attrs
 
 from svc.domain.calendar import hour_of
 from svc.store.postgres.database import Database, left_s
-from svc.store.reads.questions.column_answers import Grouping, column_cells, columns_know
+from svc.store.reads.questions.columns.answers import column_cells
+from svc.store.reads.questions.columns.asked import Grouping, columns_know
 from svc.store.reads.questions.questions import Question
 
 HOUR: Final = timedelta(hours=1)

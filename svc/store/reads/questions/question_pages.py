@@ -20,7 +20,7 @@ from svc.store.aggregates.closed_hours import CUBED
 from svc.store.aggregates.values import PLACED
 from svc.store.postgres.database import Connection, Database, left_s
 from svc.store.postgres.keyset import Keyset, KeyType
-from svc.store.reads.questions.column_answers import columns_know
+from svc.store.reads.questions.columns.asked import columns_know
 from svc.store.reads.questions.event_time import newest_started
 from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S
 from svc.store.reads.questions.question_hours import hours_of

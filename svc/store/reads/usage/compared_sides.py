@@ -18,7 +18,7 @@ from svc.domain.queries.datasets import SPANS, Field
 from svc.domain.queries.measures import MEASURES
 from svc.domain.spans.span import Status
 from svc.store.postgres.clauses import Where
-from svc.store.reads.questions.column_answers import columns_know
+from svc.store.reads.questions.columns.asked import columns_know
 from svc.store.reads.questions.questions import (
     Question,
     checked_filters,

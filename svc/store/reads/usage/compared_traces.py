@@ -3,7 +3,7 @@
 Called by `svc.store.reads.usage.compare`. A sample is the traces whose ids end smallest: ends are random
 whoever makes them, some ids begin with the time. What a trace says by itself groups of traces count
 (`svc.store.reads.traces.trace_groups`); what one of its spans must have, spans by column know, by the ends of
-ids (`svc.store.reads.questions.column_traces`). Where those are too many to be looked up, the number of
+ids (`svc.store.reads.questions.columns.traces`). Where those are too many to be looked up, the number of
 traces is an estimate. Only where neither knows, the spans of each trace are looked into.
 """
 
@@ -18,8 +18,8 @@ import attrs
 
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database, left_s
-from svc.store.reads.questions.column_answers import AskedColumns, Grouping, asked_of_columns
-from svc.store.reads.questions.column_traces import TraceEnds, trace_ends
+from svc.store.reads.questions.columns.asked import AskedColumns, Grouping, asked_of_columns
+from svc.store.reads.questions.columns.traces import TraceEnds, trace_ends
 from svc.store.reads.traces.ids_by_end import AskedIds, ids_by_end
 from svc.store.reads.traces.trace_drawing import MOST_BUCKETS, ORIGIN
 from svc.store.reads.traces.trace_groups import buckets_left, grouped

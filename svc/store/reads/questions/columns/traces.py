@@ -14,7 +14,8 @@ import attrs
 from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.store.postgres.database import Connection
 from svc.store.postgres.threads import in_thread
-from svc.store.reads.questions.column_answers import AskedColumns, worked_through
+from svc.store.reads.questions.columns.answers import ColumnReading
+from svc.store.reads.questions.columns.asked import AskedColumns
 
 if TYPE_CHECKING:
     from svc.domain.columns.smallest_ends import SmallestEnds
@@ -33,9 +34,14 @@ async def trace_ends(connection: Connection, asked: AskedColumns, most: int) -> 
 
     The question's measure is `traces`.
     """
-    added = _Added(asked.scan, most)
-    rows = await worked_through(connection, asked, added.add)
-    return None if rows is None else await in_thread(added.with_rows, [row["split"] for row in rows])
+    reading = await ColumnReading.begin(connection, asked)
+    if reading is None:
+        return None
+    added = _Added(reading.asked.scan, most)
+    if not await reading.work_through(added.question, added.add, with_rows=True):
+        return None
+    ends = [end for _, rows in reading.rows for row in rows for end in row["splits"] or ()]
+    return await in_thread(added.with_rows, ends)
 
 
 @attrs.define(eq=False)
