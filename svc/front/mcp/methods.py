@@ -63,8 +63,7 @@ class Methods:
             case "ping":
                 return {}
             case "tools/list":
-                tools = self._catalogue_of(grant)
-                return _paged(params, "tools") or (tools.listed_to_runs if _is_run(grant) else tools.listed)
+                return _paged(params, "tools") or await self._listed(grant)
             case "tools/call":
                 return await self._call(grant, params, room_bytes, opening)
             case _ if self._reaches_more(grant):
@@ -167,6 +166,11 @@ class Methods:
             )
         except _REFUSALS as error:
             return Fault(INTERNAL_ERROR, _text_of(error))
+
+    async def _listed(self, grant: Grant) -> msgspec.Raw:
+        tools, to_run = self._catalogue_of(grant), _is_run(grant)
+        # Whoever asks first waits for every schema to be made: 90 ms on a slow machine (November 2026).
+        return await trio.to_thread.run_sync(lambda: tools.listed_to_runs if to_run else tools.listed)
 
     def _catalogue_of(self, grant: Grant) -> Catalogue:
         return catalogue(extensions=self._is_extended(grant))

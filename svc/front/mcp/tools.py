@@ -7,7 +7,7 @@ project of the key, and none writes (spec, tool rule 11).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
 
 import attrs
@@ -131,11 +131,19 @@ TOOLS: Final = (
 
 @attrs.frozen
 class Catalogue:
-    """The tools on offer by name, and `tools/list` as it is sent: to everybody, and to the key of a run."""
+    """The tools on offer by name, and `tools/list` as it is sent, made when it is first asked for."""
 
     tools: Mapping[str, Tool]
-    listed: msgspec.Raw
-    listed_to_runs: msgspec.Raw
+
+    @cached_property
+    def listed(self) -> msgspec.Raw:
+        """To everybody."""
+        return _listed(self.tools.values())
+
+    @cached_property
+    def listed_to_runs(self) -> msgspec.Raw:
+        """To the key of a run."""
+        return _listed([tool for name, tool in self.tools.items() if name in RUN_TOOLS], to_run=True)
 
 
 @cache
@@ -146,8 +154,7 @@ def catalogue(*, extensions: bool) -> Catalogue:
         for tool in TOOLS
         if extensions or not tool.is_extension
     }
-    of_runs = [tool for name, tool in tools.items() if name in RUN_TOOLS]
-    return Catalogue(tools, _listed(tools.values()), _listed(of_runs, to_run=True))
+    return Catalogue(tools)
 
 
 def _listed(tools: Iterable[Tool], *, to_run: bool = False) -> msgspec.Raw:
