@@ -1,8 +1,8 @@
 """The segments of spans by column that a question needs: which hours they serve, and what is read of them.
 
-Called by `answers` and `traces` under one snapshot; `svc.store.aggregates` writes them.
-Where a day is added up by the fields of the question (`span_sums`), its sums are read instead. Never reads
-more than `MOST_BYTES` for one answer, and unpacks nothing.
+Called by `answers` and `traces` under one snapshot; `svc.store.aggregates` writes them. Where a day is added
+up by the fields of the question (`span_sums`), its sums are read instead. Never reads more than `MOST_BYTES`
+for one answer, and unpacks nothing.
 """
 
 from __future__ import annotations
