@@ -291,7 +291,9 @@ def _buckets_key(
         f"date_trunc('{interval}', {name}, 'UTC')" for name in (question.time_column, "hour", "day")
     )
     in_cubes = interval in CALENDAR_INTERVALS
-    key = GroupKey(raw, by_hour if in_cubes else None, None if interval == "hour" else by_day)
+    key = GroupKey(
+        raw, by_hour if in_cubes else None, None if interval == "hour" else by_day, type="timestamptz"
+    )
     return key, Grouping(interval, starts) if in_cubes else None
 
 
