@@ -19,6 +19,7 @@ from svc.domain.attributes.census import KeyCount, Unfit
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, KEY_CHARS, MOST_KEYS, PREFIX
 from svc.domain.attributes.reading import Promoted
 from svc.store.accounts.audit import SYSTEM, Action, record
+from svc.store.aggregates.projects import lock_builder
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.attribute_codes import lock_counter
 
@@ -213,6 +214,8 @@ async def _promote(connection: Connection, project_id: int, field: str, now: dat
 
 
 async def _hide(connection: Connection, project_id: int, field: str, now: datetime) -> bool:
+    # Nobody is building what is called by the field.
+    await lock_builder(connection, project_id)
     await _lock(connection, project_id)
     if field in CONVENTION_FIELDS:
         await connection.execute(
@@ -242,6 +245,7 @@ async def _rename(
     """What the field is called now, or why not."""
     if typed and not _NAME.fullmatch(typed):
         return None, NO_NAME
+    await lock_builder(connection, project_id)
     await _lock(connection, project_id)
     before = await connection.fetchval(
         "select coalesce(called, field) from attribute_key where project_id = $1 and field = $2"

@@ -17,6 +17,7 @@ from svc.domain.attributes.conventions import MOST_KEYS
 from svc.domain.intake.batches import StoredSpan
 from svc.ingest.attributes import AttributeExchange
 from svc.store.accounts.projects import ProjectStore
+from svc.store.aggregates.projects import lock_builder
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.questions.attributes import AttributeReads, promoted_fields
 from svc.store.reads.questions.questions import ask
@@ -310,6 +311,30 @@ async def test_a_writer_waits_for_whoever_hides_the_field(store: Database) -> No
         nursery.start_soon(store_of(store).write, shop(1, "prod"))
     assert (await keys.states()).hidden == {(PROJECT, "environment")}
     assert await values(store) == {"service": {"shop"}}
+
+
+async def test_what_is_being_built_of_a_field_is_gone_once_it_is_hidden(store: Database) -> None:
+    await ProjectStore(store).make_default()
+    await store_of(store).write(shop(1, "prod"))
+    building = trio.Event()
+
+    async def build(connection: Connection) -> None:
+        await lock_builder(connection, PROJECT)
+        building.set()
+        # Until whoever hides it stands before the lock.
+        while not await connection.fetchval("select exists (select from pg_locks where not granted)"):
+            await connection.execute("select pg_sleep(0.01)")
+        await connection.execute(
+            "insert into trace_cube (project_id, hour, began, part, field, value, n, failed, held)"
+            " values ($1, $2, $2, 0, 'environment', 'prod', 1, 0, '1')",
+            *(PROJECT, NOW),
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run, build)
+        await building.wait()
+        assert await AttributeKeys(store).hide(PROJECT, "environment", LATER)
+    assert not await fetch(store, "select from trace_cube where field = 'environment'")
 
 
 async def test_what_a_process_remembers_is_bounded(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
