@@ -9,10 +9,14 @@ from typing import Any
 
 import attrs
 
+from svc.store.aggregates.cubes import CubeStore
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
 from svc.store.postgres.database import Database
 from svc.store.reads.questions.questions import ask
-from tests.detecting.house import House, Settings, execute, replay
+from svc.store.reads.traces.trace_counts import TraceCounts
+from svc.store.reads.traces.trace_filter import TraceFilter
+from svc.store.spans.traces import PostgresTraceStore
+from tests.detecting.house import House, Settings, execute, replay, write
 from tests.detecting.story import MONDAY
 from tests.store.as_json import JsonQueries
 from tests.store.detection.counting.test_tallying import begin, tally_all
@@ -112,6 +116,29 @@ async def test_the_agents_of_a_call_site_are_a_field_of_its_calls(store: Databas
     await execute(store, "insert into fold_due (project_id, trace_id) select project_id, trace_id from trace")
     await tally_all(store)
     assert await fetch(store, "select span_id, facets, xmin::text from span order by 1") == before
+
+
+async def test_traces_that_were_counted_before_their_agents_were_known_are_found_by_these(
+    store: Database,
+) -> None:
+    await begin(store)
+    spans = [span for _, spans in Team(0, 0.05).traces() for span in spans]
+    # Each whole at once, and so never rolled up again.
+    await write(store, *spans, came=MONDAY)
+    cubes, later = CubeStore(store), MONDAY + DAY
+    await PostgresTraceStore(store).settle(later, 1_000)
+    await cubes.build(later, 100)
+
+    async def of_planner() -> int:
+        asked = TraceFilter(attributes=(("agent_path", "planner"),))
+        return (await TraceCounts(store).histogram(PROJECT, asked, DAY, timeout_s=9, budget_s=9)).count
+
+    assert await of_planner() == 0
+    await tally_all(store)
+    assert await of_planner() == 12
+    await cubes.build(later, 100)
+    assert not await fetch(store, "select from cube_dirty")
+    assert await of_planner() == 12
 
 
 async def test_an_old_project_keeps_its_baseline_until_each_agent_has_its_own(store: Database) -> None:

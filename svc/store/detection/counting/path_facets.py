@@ -20,6 +20,7 @@ import attrs
 from svc.domain.queries.datasets import SPANS
 from svc.domain.traces.agent_path import AGENT_PATH, CALLS, PathSpan, agent_paths
 from svc.store.aggregates.closed_hours import mark_dirty
+from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.attribute_codes import codes_within
@@ -34,7 +35,8 @@ where project_id = $1 and code = any($2::text[]) and field = any($3::text[])
 
 # Held until the end of the transaction; one that has gone meanwhile has no spans either.
 _LOCK: Final = """
-select from trace where project_id = $1 and trace_id = any($2::bytea[]) order by trace_id for update
+select trace_id, created_at from trace where project_id = $1 and trace_id = any($2::bytea[]) order by trace_id
+for update
 """
 
 # Those that are as they were read; the bounds let the planner skip all other days.
@@ -130,7 +132,7 @@ async def _write(
     changes: Sequence[tuple[FacetSpan, str | None]],
 ) -> None:
     """Give spans the path beside them in place of any other."""
-    await connection.execute(_LOCK, project_id, sorted({row.trace_id for row, _ in changes}))
+    traces = await connection.fetch(_LOCK, project_id, sorted({row.trace_id for row, _ in changes}))
     codes = await codes_within(connection, project_id, AGENT_PATH, {path for _, path in changes if path})
     rows: list[FacetSpan] = []
     written: list[str | None] = []
@@ -156,3 +158,7 @@ async def _write(
     )
     now = await server_clock(connection)
     await mark_dirty(connection, [(project_id, record["created_at"]) for record in changed], SPANS, now)
+    # A trace holds what its spans have.
+    changed_ids = {row.trace_id for row in rows}
+    arrivals = [trace["created_at"] for trace in traces if trace["trace_id"] in changed_ids]
+    await mark_dirty(connection, [(project_id, moment) for moment in arrivals], TRACES, now)
