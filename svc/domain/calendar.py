@@ -1,11 +1,12 @@
 """Hours and days as everything here is counted: those of UTC.
 
-Owns `hour_of`, `day_of`, `after`, and the moments before everything. The stores, the queries and the
+Owns `hour_of`, `day_of`, `after`, `gaps`, and the moments before everything. The stores, the queries and the
 retention terms call them. Never reads the clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -42,3 +43,16 @@ def after(moment: datetime, step: timedelta) -> datetime:
     """A moment later, but never beyond the last one there is: ranges and cursors may name it."""
     latest = datetime.max.replace(tzinfo=UTC)
     return latest if moment > latest - step else moment + step
+
+
+def gaps(
+    covered: Sequence[tuple[datetime, datetime]], low: datetime, high: datetime
+) -> list[tuple[datetime, datetime]]:
+    """The stretches of a half-open range beside these, which are in order, each as long as it can be."""
+    stretches: list[tuple[datetime, datetime]] = []
+    since = low
+    for first, end in covered:
+        if first > since:
+            stretches.append((since, first))
+        since = end
+    return [*stretches, (since, high)] if since < high else stretches

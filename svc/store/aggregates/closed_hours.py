@@ -1,8 +1,8 @@
 """When an hour is closed, and the marks of those whose rows changed since, which `cubes` counts anew.
 
-Owns the marks in the tables `cube_dirty` and, of slices of the hour under way, `span_slice_mark`. Whoever
-replaces, dates anew or takes away rows of a dataset with hours calls `mark_dirty` in the same transaction.
-Never builds an hour or a slice, and so never needs what building does.
+Owns the marks in the tables `cube_dirty` and, of slices of the hour under way, `span_slice_mark` and
+`trace_slice_mark`. Whoever replaces, dates anew or takes away rows of a dataset with hours calls `mark_dirty`
+in the same transaction. Never builds an hour or a slice, and so never needs what building does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from svc.store.postgres.database import Connection
 
 HOUR: Final = timedelta(hours=1)
 
-#: What the hour under way is written by column in.
+#: What is written of the hour under way at once.
 SLICE: Final = timedelta(minutes=5)
+SLICES_OF_HOUR: Final = HOUR // SLICE
 
 #: An hour or a slice is closed this long after its end: longer than any write group or round of roll-ups may
 #: take (`WORK_TIMEOUT_S`), so that none of its rows is still on the way.
@@ -30,8 +31,16 @@ BUILD_TIMEOUT_S: Final = 600.0
 #: A slice of a later moment may be being built right now, where nobody else sees it yet.
 _MAY_BE_BUILDING: Final = 2 * HOUR
 
+#: A slice waits so long after the last change before it is written.
+QUIET: Final = timedelta(minutes=2)
+#: A mark so young stands for another: nobody builds the slice before it is `QUIET`, and by then any work is
+#: done (`WORK_TIMEOUT_S`). Traces that go on for long are rolled up every few seconds.
+_YOUNG: Final = timedelta(seconds=30)
+
 #: The datasets that grow with traffic.
 CUBED: Final = (SPANS, TOOL_CALLS)
+#: The tables of the datasets of which slices are written.
+_SLICED: Final = ("span", "trace")
 
 
 async def mark_dirty(
@@ -51,8 +60,8 @@ async def mark_dirty(
     marks = set(marks)
     if slow and marks:
         now = max(now, await server_clock(connection))
-    if dataset is SPANS:
-        await _mark_slices(connection, marks, now, slow=slow)
+    if dataset.table in _SLICED:
+        await _mark_slices(connection, dataset, marks, now, slow=slow)
     hours = {(project_id, hour_of(moment)) for project_id, moment in marks}
     closed = sorted((project_id, hour) for project_id, hour in hours if hour + HOUR <= now)
     if not closed:
@@ -70,19 +79,26 @@ async def mark_dirty(
 
 
 async def _mark_slices(
-    connection: Connection, marks: Iterable[tuple[int, datetime]], now: datetime, *, slow: bool
+    connection: Connection,
+    dataset: Dataset,
+    marks: Iterable[tuple[int, datetime]],
+    now: datetime,
+    *,
+    slow: bool,
 ) -> None:
     slices = {(project_id, slice_) for project_id, moment in marks for slice_ in _slices(moment)}
     marked = sorted((project_id, slice_) for project_id, slice_ in slices if slow or slice_ + SLICE <= now)
     if not marked:
         return
     await connection.execute(
-        "insert into span_slice_mark (project_id, slice, marked_at) select p, s, $3"
-        " from unnest($1::bigint[], $2::timestamptz[]) as marks (p, s) where s > $4"
-        " or exists (select from span_slice where project_id = p and slice = s)",
+        f"insert into {dataset.table}_slice_mark (project_id, slice, marked_at) select p, s, $3"
+        " from unnest($1::bigint[], $2::timestamptz[]) as marks (p, s) where (s > $4"
+        f" or exists (select from {dataset.table}_slice where project_id = p and slice = s))"
+        f" and not exists (select from {dataset.table}_slice_mark m where m.project_id = p and m.slice = s"
+        " and m.marked_at > $5)",
         [project_id for project_id, _ in marked],
         [slice_ for _, slice_ in marked],
-        *(now, now - _MAY_BE_BUILDING),
+        *(now, now - _MAY_BE_BUILDING, now if slow else now - _YOUNG),
     )
 
 
@@ -94,7 +110,7 @@ def slice_of(moment: datetime) -> datetime:
 
 def _slices(moment: datetime) -> list[datetime]:
     """Those that a mark is about."""
-    first = slice_of(moment)
-    return (
-        [first + number * SLICE for number in range(HOUR // SLICE)] if moment == hour_of(moment) else [first]
-    )
+    hour = hour_of(moment)
+    if moment == hour:
+        return [hour + number * SLICE for number in range(SLICES_OF_HOUR)]
+    return [slice_of(moment)]

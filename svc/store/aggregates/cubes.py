@@ -32,19 +32,20 @@ from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, 
 from svc.store.aggregates.feedback_sums import fold_feedback
 from svc.store.aggregates.models import build_models
 from svc.store.aggregates.projects import every_project, lock_builder
+from svc.store.aggregates.slices import Slices, drop_slices
 from svc.store.aggregates.span_columns import DayColumns, build_hour_columns
 from svc.store.aggregates.span_ids import build_span_ids
-from svc.store.aggregates.span_slices import SliceColumns, drop_slices
+from svc.store.aggregates.span_slices import SPAN_SLICES
 from svc.store.aggregates.sums import count_all, sum_up
 from svc.store.aggregates.trace_codes import UNCODED, code_lacking
 from svc.store.aggregates.trace_ids import build_trace_ids
+from svc.store.aggregates.trace_slices import TRACE_SLICES
 from svc.store.aggregates.trace_values import build_trace_values, mark_lacking
 from svc.store.aggregates.values import build_values
 from svc.store.aggregates.vitals import TRACES, build_vitals
 from svc.store.postgres.database import Connection, Database
 
 DAY: Final = timedelta(days=1)
-FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
@@ -53,8 +54,10 @@ BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
 #: Days that one round writes by column: a large one takes seconds.
 DAYS_AT_ONCE: Final = 4
-#: Slices, of all projects.
-SLICES_AT_ONCE: Final = 50
+#: Slices of one dataset, of all projects.
+SLICES_AT_ONCE: Final = 200
+#: What the hour under way has slices of.
+SLICED: Final = (SPAN_SLICES, TRACE_SLICES)
 
 
 @attrs.define(eq=False)
@@ -64,10 +67,10 @@ class CubeStore:
     database: Database
     #: Whether there may be hours of an earlier release, without the sums of what failed.
     _earlier: bool = attrs.field(default=True, init=False)
-    _slices: SliceColumns = attrs.field(init=False)
+    _slices: Sequence[Slices] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._slices = SliceColumns(self.database)
+        self._slices = [Slices(self.database, kind) for kind in SLICED]
 
     async def build(self, now: datetime, limit: int) -> Built:
         """Build what is closed and not built, and what is dirty, up to `limit` hours; and fold the counts."""
@@ -89,9 +92,9 @@ class CubeStore:
             hours += await self._code(limit - hours)
         if hours >= limit:
             return Built(hours, more=True)
-        slices = await self._slices.build(now, SLICES_AT_ONCE)
+        built_slices = max([await slices.build(now, SLICES_AT_ONCE) for slices in self._slices])
         days = await DayColumns(self.database).build(now, DAYS_AT_ONCE)
-        return Built(hours + days, more=slices == SLICES_AT_ONCE or days == DAYS_AT_ONCE)
+        return Built(hours + days, more=built_slices == SLICES_AT_ONCE or days == DAYS_AT_ONCE)
 
     async def renew(self, project_id: int, now: datetime, limit: int) -> int:
         """Build up to so many dirty hours of one project. Returns how many there were. Raises `Outage`."""
@@ -218,7 +221,7 @@ class CubeStore:
                 await build_span_ids(connection, project_id, hour, hour + HOUR)
                 await build_hour_columns(connection, project_id, hour, hour + HOUR, now)
             if dataset is TRACES:
-                await build_trace_values(connection, project_id, hour, hour + HOUR)
+                await build_trace_values(connection, project_id, hour, hour + HOUR, hour)
                 await build_trace_ids(connection, project_id, hour, hour + HOUR)
             if until is not None:
                 await _progress(connection, project_id, dataset, until)
@@ -227,8 +230,8 @@ class CubeStore:
 
 
 async def drop_day_columns(connection: Connection, project_id: int, days: Sequence[datetime]) -> None:
-    """Take away the columns of days that stand as a whole and those of slices, in a transaction of the
-    caller's: what changed would stand in them until the day is quiet. They are written anew.
+    """Take away the columns of days that stand as a whole, and what there is of slices, in a transaction of
+    the caller's: what changed would stand in them until the day is quiet. They are written anew.
     """
     # No builder is at work on one of them.
     await lock_builder(connection, project_id)
@@ -238,7 +241,8 @@ async def drop_day_columns(connection: Connection, project_id: int, days: Sequen
         " delete from span_column c using gone where c.project_id = $1 and c.day = gone.day",
         *(project_id, days),
     )
-    await drop_slices(connection, project_id, days)
+    for kind in SLICED:
+        await drop_slices(connection, kind, project_id, days)
 
 
 async def _progress(connection: Connection, project_id: int, dataset: Dataset, until: datetime) -> None:
@@ -331,43 +335,6 @@ async def split_range(
     if high is None or high > end:
         raw.append((end, high))
     return Split((start, end), hours, tuple(raw), row["in_slices"] or 0)
-
-
-@attrs.frozen
-class Covered:
-    """How far what is built beside the cubes goes: the hours before `until`, without the `dirty` ones."""
-
-    until: datetime
-    dirty: Sequence[datetime]
-
-    @property
-    def raw(self) -> list[tuple[datetime, datetime]]:
-        """The stretches of `created_at` whose rows are to be counted one by one."""
-        return [(self.until, FAR), *((hour, hour + HOUR) for hour in self.dirty)]
-
-
-async def covered(
-    connection: Connection, project_id: int, dataset: Dataset, first: datetime | None
-) -> Covered | None:
-    """What is built of the hours since `first`, as of this transaction's snapshot; None when nothing is."""
-    # How far the cubes are, and what of them has changed.
-    row: Any = await connection.fetchrow(
-        "select p.built_until, array(select hour from cube_dirty where project_id = $1"
-        " and dataset = $2 and ($3::timestamptz is null or hour >= $3) and hour < p.built_until"
-        " order by hour) as dirty from cube_progress p where project_id = $1 and dataset = $2",
-        project_id,
-        dataset.name,
-        first,
-    )
-    return None if row is None else Covered(row["built_until"], row["dirty"])
-
-
-async def covered_since(
-    connection: Connection, project_id: int, dataset: Dataset, first: datetime
-) -> Covered:
-    """As `covered`, for a question that looks at nothing before `first`: nothing built ends there."""
-    built = await covered(connection, project_id, dataset, first)
-    return Covered(first, []) if built is None else attrs.evolve(built, until=max(first, built.until))
 
 
 def ceil_hour(moment: datetime) -> datetime:

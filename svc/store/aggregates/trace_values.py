@@ -1,9 +1,10 @@
 """Traces by the hour: side by side in groups, and which of them hold a model, a kind or a call site.
 
 Owns the tables `trace_group` and `trace_cube`, with `svc.store.reads.traces.trace_groups`, which reads them.
-The cube builder calls `build_trace_values` for each hour of traces it builds, in the same transaction, so
-that they are right exactly where the cubes are: as of the last roll-up of each trace. As in `vitals`, an hour
-is that of `created_at` and its rows are told apart by the hour in which they began.
+Whoever builds an hour of traces or a slice of the hour under way calls `build_trace_values` in the same
+transaction, so that they are right exactly where the cubes and the slices are: as of the last roll-up of each
+trace. As in `vitals`, an hour is that of `created_at` and its rows are told apart by the hour in which they
+began.
 
 A group is at most `MOST_TRACES` traces in the order in which they began; a value's bits say which of them
 hold it. So a filter is a few `and`s over what a month of them has. What each trace took, cost and belongs to
@@ -58,8 +59,10 @@ _COLUMNS: Final = {
 }
 
 
-async def build_trace_values(connection: Connection, project_id: int, hour: datetime, end: datetime) -> None:
-    """Count the hour that ends then, in the transaction that builds its cube."""
+async def build_trace_values(
+    connection: Connection, project_id: int, low: datetime, high: datetime, hour: datetime
+) -> None:
+    """Count a stretch in the transaction that builds it; its groups bear this as their hour."""
     for table in ("trace_cube", "trace_group"):
         await connection.execute(f"delete from {table} where project_id = $1 and hour = $2", project_id, hour)
     # The traces by the index on created_at, numbered in the order in which they began, then the spans of each
@@ -67,7 +70,7 @@ async def build_trace_values(connection: Connection, project_id: int, hour: date
     await connection.execute(
         "with placed as (select *, date_trunc('hour', started_at, 'UTC') as began, row_number() over ("
         "partition by date_trunc('hour', started_at, 'UTC') order by started_at, trace_id) - 1 as place"
-        " from trace where project_id = $1 and created_at >= $2 and created_at < $3),"
+        " from trace where project_id = $1 and created_at >= $5 and created_at < $3),"
         " told as materialized (select trace_id, began, place / $4 as part, (place % $4)::integer as bit,"
         " status, started_at, ended_at, first_started_at, last_started_at, error_count, unpriced_spans,"
         " total_cost, user_id, session_id from placed),"
@@ -86,10 +89,7 @@ async def build_trace_values(connection: Connection, project_id: int, hour: date
         " select $1, $2, began, part, field, value, count(*), count(*) filter (where status = 'error'),"
         " bit_or(set_bit(none, bit, 1)) from held join sizes using (began, part)"
         " group by began, part, field, value",
-        project_id,
-        hour,
-        end,
-        MOST_TRACES,
+        *(project_id, hour, high, MOST_TRACES, low),
     )
     await build_trace_codes(connection, project_id, hour)
 

@@ -1,11 +1,12 @@
 """How call sites, agents, models and tools did in each hour: what is added up for people.
 
-Owns the table `vital_cube`, with `svc.store.reads.usage.vitals`, which reads it. The cube builder calls
-`build_vitals` for each hour it builds, in the same transaction: for the hours of `traces` the call sites, for
-those of `spans` agents, models and tools. So they are right exactly where the cubes are.
+Owns the tables `vital_cube` and, of the hour under way, `vital_slice`, with `svc.store.reads.usage.vitals`,
+which reads them. Whoever builds an hour or a slice calls `build_vitals` in the same transaction: for hours of
+`traces` the call sites, for those of `spans` and their slices agents, models and tools. So they are right
+exactly where the cubes and the slices are.
 
 An hour is that of `created_at`, as of all cubes, but its rows are told apart by the hour in which they began:
-what arrives late counts where it belongs. Bounded: of an hour the busiest `MOST_SUBJECTS` are kept.
+what arrives late counts where it belongs. Bounded: of each the busiest `MOST_SUBJECTS` are kept.
 """
 
 from __future__ import annotations
@@ -76,18 +77,29 @@ BIN: Final = (
 )
 
 
+#: The tables that keep what is added up of an hour and of a slice are called so.
+Stretch = Literal["hour", "slice"]
+TABLES: Final[dict[Stretch, str]] = {"hour": "cube", "slice": "slice"}
+
+
 async def build_vitals(
-    connection: Connection, dataset: Dataset, project_id: int, hour: datetime, end: datetime
+    connection: Connection,
+    dataset: Dataset,
+    project_id: int,
+    low: datetime,
+    high: datetime,
+    stretch: Stretch = "hour",
 ) -> None:
-    """Count the hour that ends then, in the transaction that builds its cube."""
+    """Count an hour or a slice, in the transaction that builds its cube or its columns."""
+    table = f"vital_{TABLES[stretch]}"
     for vital, source in SOURCES.items():
         if source.dataset is not dataset:
             continue
         await connection.execute(
-            "delete from vital_cube where project_id = $1 and what = $2 and hour = $3",
+            f"delete from {table} where project_id = $1 and what = $2 and {stretch} = $3",
             project_id,
             vital,
-            hour,
+            low,
         )
         # One pass by the index on created_at; subjects beyond the busiest are left out.
         await connection.execute(
@@ -99,14 +111,14 @@ async def build_vitals(
             " cells as (select subject, began, bin, count(*) as n,"
             " count(*) filter (where status = 'error') as failed, sum(total_cost) as cost,"
             " count(total_cost) as priced from told join busiest using (subject) group by 1, 2, 3)"
-            " insert into vital_cube (project_id, what, hour, began, subject, n, failed, cost, priced, bins,"
-            " counts) select $1, $2, $3, began, subject, sum(n), sum(failed), sum(cost), sum(priced),"
+            f" insert into {table} (project_id, what, {stretch}, began, subject, n, failed, cost, priced,"
+            " bins, counts) select $1, $2, $3, began, subject, sum(n), sum(failed), sum(cost), sum(priced),"
             " coalesce(array_agg(bin order by bin) filter (where bin is not null), '{}'),"
             " coalesce(array_agg(n order by bin) filter (where bin is not null), '{}')"
             " from cells group by subject, began",
             project_id,
             vital,
-            hour,
-            end,
+            low,
+            high,
             MOST_SUBJECTS,
         )

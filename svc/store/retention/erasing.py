@@ -254,7 +254,8 @@ async def _delete(step: ErasureStep) -> StepOutcome:
         "payloads": deletion["payloads"],
         "feedback": deletion["feedback"],
     }
-    return StepOutcome(counts=counts, days={day_of(hour) for hour in deletion["span_hours"]})
+    days = {day_of(hour) for hour in (*deletion["span_hours"], *deletion["trace_hours"])}
+    return StepOutcome(counts=counts, days=days)
 
 
 async def _note_messages(connection: Connection, project_id: int, traces: Sequence[Any]) -> None:

@@ -51,10 +51,13 @@ async def roll_large(connection: Connection, trace: Any, now: datetime) -> bool:
     pause = timedelta(seconds=rollup["span_count"] / LARGE_SPANS_PER_S)
     values = [rollup[name] for name, _ in ROLLED_COLUMNS]
     stale = changes[0]["due_at"] != trace["due_at"]
-    return await store_rollup(connection, trace, values, pause, now, stale=stale)
+    return await store_rollup(connection, trace, values, pause, now, stale=stale, slow=True)
 
 
-async def roll_trace(connection: Connection, trace: Any, now: datetime) -> bool:
-    """Roll one locked trace up, of whatever size. Returns whether it is settled now."""
-    settled = await roll_small(connection, trace, now)
+async def roll_trace(connection: Connection, trace: Any, now: datetime, *, slow: bool = False) -> bool:
+    """Roll one locked trace up, of whatever size, perhaps in `slow` work (`mark_dirty`).
+
+    Returns whether it is settled now.
+    """
+    settled = await roll_small(connection, trace, now, slow=slow)
     return await roll_large(connection, trace, now) if settled is None else settled

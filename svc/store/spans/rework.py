@@ -294,7 +294,7 @@ class ReworkStore:
         for trace in traces:
             if trace.changed:
                 row = {**dict(trace.row.items()), "project_id": self.project_id}
-                await roll_trace(connection, row, now)
+                await roll_trace(connection, row, now, slow=True)
         changed_keys = [(self.project_id, trace.row["trace_id"]) for trace in traces if trace.changed]
         await drop_calls_run_elsewhere(connection, changed_keys, now)
         await self._move_sessions(connection, [trace for trace in traces if trace.changed])

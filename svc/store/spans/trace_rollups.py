@@ -101,8 +101,8 @@ _ROLL: Final = (
 )
 
 
-async def roll_small(connection: Connection, trace: Any, now: datetime) -> bool | None:
-    """Roll one locked trace up from its stored spans.
+async def roll_small(connection: Connection, trace: Any, now: datetime, *, slow: bool = False) -> bool | None:
+    """Roll one locked trace up from its stored spans, perhaps in `slow` work (`mark_dirty`).
 
     Returns whether it is settled now, or None when it is not small, and then nothing has changed. Of its row
     it needs the key, `due_at` and the bounds of `started_at`.
@@ -121,11 +121,11 @@ async def roll_small(connection: Connection, trace: Any, now: datetime) -> bool 
     for row in rows:
         row.cost_source = row.priced_by()
     rollup = roll_up(rows)
-    await _mark_repeats(connection, key, rows, rollup, now)
+    await _mark_repeats(connection, key, rows, rollup, now, slow=slow)
     await _drop_repeated_tool_calls(connection, key, rows, calls, now)
     pause = timedelta(seconds=len(rows) / SMALL_SPANS_PER_S)
     values = [getattr(rollup, name) for name, _ in ROLLED_COLUMNS]
-    return await store_rollup(connection, trace, values, pause, now)
+    return await store_rollup(connection, trace, values, pause, now, slow=slow)
 
 
 async def store_empty(connection: Connection, key: TraceKey) -> bool:
@@ -142,6 +142,7 @@ async def store_rollup(
     now: datetime,
     *,
     stale: bool = False,
+    slow: bool = False,
 ) -> bool:
     """Store the roll-up of a locked trace; `values` are in the order of `ROLLED_COLUMNS`.
 
@@ -153,12 +154,18 @@ async def store_rollup(
     soon = min(trace["due_at"], now + ROLL_EVERY)
     next_at = None if quiet else max(soon, now + pause)
     rolled = await connection.fetch(_ROLL, *key, stale, next_at, *values)
-    await mark_dirty(connection, [(key[0], row["created_at"]) for row in rolled], TRACES, now)
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in rolled], TRACES, now, slow=slow)
     return quiet
 
 
 async def _mark_repeats(
-    connection: Connection, key: TraceKey, rows: Sequence[SpanRow], rollup: TraceRollup, now: datetime
+    connection: Connection,
+    key: TraceKey,
+    rows: Sequence[SpanRow],
+    rollup: TraceRollup,
+    now: datetime,
+    *,
+    slow: bool,
 ) -> None:
     changed = [row for row in rows if row.usage_repeats != rollup.repeats.get(row.span_id)]
     if not changed:
@@ -178,7 +185,7 @@ async def _mark_repeats(
         [row.usage_repeats for row in changed],
         [row.cost_source for row in changed],
     )
-    await mark_dirty(connection, [(key[0], row["created_at"]) for row in marked], SPANS, now)
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in marked], SPANS, now, slow=slow)
 
 
 async def _drop_repeated_tool_calls(

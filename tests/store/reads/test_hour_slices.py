@@ -9,16 +9,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from svc.domain.queries.datasets import SPANS
 from svc.store import postgres
 from svc.store.accounts.projects import ProjectStore
-from svc.store.aggregates import span_slices
-from svc.store.aggregates.closed_hours import GRACE, SLICE, mark_dirty
+from svc.store.aggregates import cubes
+from svc.store.aggregates.closed_hours import GRACE, QUIET, SLICE, mark_dirty
 from svc.store.aggregates.cubes import CubeStore, drop_day_columns
-from svc.store.aggregates.span_slices import QUIET
+from svc.store.aggregates.slices import Slices
+from svc.store.aggregates.span_slices import SPAN_SLICES
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.questions.columns.segments import Cover, hours_by_column
@@ -48,9 +50,14 @@ LATE = NOW + timedelta(minutes=57, seconds=30)
 CLOSED = int((timedelta(minutes=57, seconds=30) - GRACE) / SLICE)
 
 
+def write_slices_from(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Those that have so many rows are written."""
+    monkeypatch.setattr(cubes, "SLICED", [attrs.evolve(kind, few=few) for kind in cubes.SLICED])
+
+
 @pytest.fixture(autouse=True)
 def every_slice_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_slices, "FEW_SPANS", 1)
+    write_slices_from(monkeypatch, 1)
 
 
 async def _fill(store: Database) -> None:
@@ -246,7 +253,7 @@ async def test_slices_of_an_hour_that_the_release_before_closed_are_not_read(
     async def no_slices(*_: object) -> int:
         return 0
 
-    monkeypatch.setattr(span_slices.SliceColumns, "build", no_slices)
+    monkeypatch.setattr(Slices, "build", no_slices)
     await build(sent, NOW + HOUR + GRACE)
     # It marks none of them.
     await fetch(sent, "update span set kind = 'rerank' where created_at >= $1", NOW)
@@ -283,7 +290,7 @@ async def test_what_is_erased_is_not_left_in_a_slice(sent: Database, monkeypatch
 
 
 async def test_few_spans_make_no_slice(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_slices, "FEW_SPANS", 6)
+    write_slices_from(monkeypatch, 6)
     await build(sent, LATE)
     counts = await fetch(
         sent,
@@ -322,7 +329,7 @@ async def test_what_no_column_can_hold_is_read_from_its_rows(
 
 
 async def test_two_replicas_write_a_slice_once(sent: Database) -> None:
-    one_writer, other = span_slices.SliceColumns(sent), span_slices.SliceColumns(sent)
+    one_writer, other = (Slices(sent, attrs.evolve(SPAN_SLICES, few=1)) for _ in range(2))
     await build(sent, NOW + GRACE)
     assert await one_writer.build(LATE, 5) == 5
     assert await one_writer.build(LATE, 50) == CLOSED - 5

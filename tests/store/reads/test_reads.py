@@ -737,6 +737,8 @@ async def test_no_page_of_the_web_reads_a_whole_table(many: Database, read: str)
             "api_key",
             "cube_progress",
             "span_slice",
+            "vital_slice",
+            "model_slice",
             "cube_dirty",
             "cube",
             "saved_view",

@@ -31,6 +31,7 @@ from svc.store.spans.writing import SpanStore
 from tests.store.as_json import JsonQueries
 from tests.store.detection.counting.test_tallying import tally_all
 from tests.store.detection.detecting import fire, opened, seen
+from tests.store.reads.test_hour_slices import write_slices_from
 from tests.store.retention.scanned import where_stands
 from tests.store.spans.test_writing import (
     NOW,
@@ -228,6 +229,25 @@ async def test_of_an_erased_user_nothing_is_left_in_any_table(filled: Database) 
     assert (counts["traces"], counts["spans"], counts["tool_calls"]) == (4, 8, 4)
     assert counts["messages"] > 0
     assert (counts["values"], counts["letter_spans"]) == (1, 3)
+
+
+@pytest.mark.parametrize("with_spans", [True, False])
+async def test_of_an_erased_session_nothing_is_left_in_the_hour_under_way(
+    filled: Database, monkeypatch: pytest.MonkeyPatch, with_spans: bool
+) -> None:
+    write_slices_from(monkeypatch, 1)
+    await write(store_of(filled, Clock(NOW)), range(20, 23), USER, "new", MARKER, at=BEGAN)
+    if not with_spans:
+        # As retention leaves a trace whose days are gone.
+        await fetch(filled, "delete from span where trace_id = any($1)", [trace_id(n) for n in range(20, 23)])
+    await CubeStore(filled).build(NOW + timedelta(minutes=59), 100)
+    grouped = "select from trace_group where 'new' = any(sessions)"
+    coded = "select from trace_code where 'new' = any(texts)"
+    assert await fetch(filled, grouped)
+    assert await fetch(filled, coded)
+    await erase(filled, "session", "new")
+    assert not await fetch(filled, grouped)
+    assert not await fetch(filled, coded)
 
 
 async def test_what_somebody_else_said_stays_readable(filled: Database) -> None:

@@ -1,7 +1,7 @@
 """Figures that metric rules judge: a window up to now, and the hours of history behind it.
 
-Rows are counted and measured by the query API's own store. Traces, model calls and tools come from the hourly
-cubes of vitals (`svc.store.aggregates.vitals`), with the rows that these do not cover yet, under one
+Rows are counted and measured by the query API's own store. Traces, model calls and tools come from what is
+added up for vitals (`svc.store.aggregates.vitals`), with the rows that this does not cover yet, under one
 snapshot; narrowed by more than vitals know, calls are counted as the spans that they are, and traces by
 `svc.store.reads.alerts.alert_traces`. All by the time at which rows were stored, as the query API counts.
 
@@ -34,9 +34,11 @@ from svc.domain.alerts.params import (
     is_vital,
 )
 from svc.domain.attributes.conventions import PREFIX
-from svc.domain.calendar import hour_of
+from svc.domain.calendar import gaps, hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.lazy_numpy import is_loaded, load
+from svc.store.aggregates.closed_hours import SLICE
+from svc.store.aggregates.covered import covered_since
 from svc.store.aggregates.vitals import BIN, MODEL_KINDS, SOURCES, TOOL_KINDS, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.reads.alerts.alert_traces import TraceFigures, check_trace_filters
@@ -50,13 +52,16 @@ Filters = Mapping[str, FilterValue]
 
 _HOUR: Final = timedelta(hours=1)
 
-# The cube's whole hours, and rows of the stretches that it does not cover, binned alike and told apart by
-# their hour. Durations are unfolded only where they are asked for.
+# The cube's whole hours, slices of the one under way, and rows of the stretches that these do not cover,
+# binned alike and told apart by their hour. Durations are unfolded only where they are asked for.
 _HOURS: Final = """
 with told as materialized (
     select hour, n, failed, cost, bins, counts from vital_cube
     where project_id = $1 and what = $2 and hour >= $3 and hour < $4 and hour <> all($5)
         and ($6::text is null or subject = $6)
+    union all
+    select date_trunc('hour', slice, 'UTC'), n, failed, cost, bins, counts from vital_slice
+    where project_id = $1 and what = $2 and slice = any($10) and ($6::text is null or subject = $6)
     union all
     select hour, count(*), count(*) filter (where status = 'error'), sum(total_cost),
         case when bin is null then '{{}}'::smallint[] else array[bin] end,
@@ -248,20 +253,14 @@ class AlertFigures:
         high = hour_of(end)
 
         async def work(connection: Connection) -> list[Any]:
-            # How far the cubes are, and what of them has changed.
-            row: Any = await connection.fetchrow(
-                "select p.built_until, array(select hour from cube_dirty where project_id = $1"
-                " and dataset = $2 and hour >= $3 and hour < p.built_until order by hour) as dirty"
-                " from cube_progress p where project_id = $1 and dataset = $2",
-                project_id,
-                SOURCES[dataset].dataset.name,
-                low,
-            )
-            until = low if row is None or low >= high else min(max(low, row["built_until"]), high)
-            dirty = [hour for hour in (() if row is None else row["dirty"]) if low <= hour < until]
-            # Each stretch is one scan of the index on created_at.
-            edges = [(start, end)] if until == low else [(start, low), (until, end)]
-            raw = [(a, b) for a, b in [*edges, *((hour, hour + _HOUR) for hour in dirty)] if a < b]
+            built = await covered_since(connection, project_id, SOURCES[dataset].dataset, low)
+            until = max(low, min(built.until, high))
+            dirty = [hour for hour in built.dirty if hour < until]
+            slices = [slice_ for slice_ in built.slices if slice_ + SLICE <= end]
+            stretches = [(low, until)] if low < until else []
+            stretches += [(slice_, slice_ + SLICE) for slice_ in slices]
+            # Each is one scan of the index on created_at.
+            raw = [*gaps(stretches, start, end), *((hour, hour + _HOUR) for hour in dirty)]
             return await connection.fetch(
                 _OF[dataset],
                 project_id,
@@ -273,6 +272,7 @@ class AlertFigures:
                 [a for a, _ in raw],
                 [b for _, b in raw],
                 params.figure == "p95_ms",
+                slices,
             )
 
         rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=READ_TIMEOUT_S)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from svc.domain.calendar import BEGINNING
-from svc.store.aggregates.cubes import FAR
+from svc.store.aggregates.covered import FAR
 from svc.store.postgres.database import Connection
 from svc.store.postgres.threads import in_thread, work_through
-from svc.store.reads.traces.trace_groups import grouped
+from svc.store.reads.traces.trace_groups import grouped_hours
 
 if TYPE_CHECKING:
     from svc.domain.queries.ids_by_end import IdsByEnd
@@ -46,7 +46,7 @@ async def ids_by_end(connection: Connection, project_id: int, asked: AskedIds) -
     """The ids, and how many there are; of traces that began near the range some more."""
     added = _Added(asked)
     low, high = asked.low or BEGINNING, asked.high or FAR
-    built = None if asked.failed else await grouped(connection, project_id)
+    built = None if asked.failed else await grouped_hours(connection, project_id)
 
     async def batches() -> AsyncIterator[list[bytes]]:
         if built is None:

@@ -1,10 +1,10 @@
 """What a list of traces is made of: how many over time, how many by value, and the nearest to an empty range.
 
-The same filters as the page of traces (`svc.store.reads.traces.traces`), so that they say the same. Over
-closed hours the groups of traces tell what a filter leaves (`svc.store.reads.traces.trace_groups`); what
-these do not cover is counted under the same snapshot, and what neither they nor an index tell is read newest
-first (`svc.store.reads.traces.trace_drawing`). Facets are counted over the newest traces that a filter
-leaves, and say so when there are more.
+The same filters as the page of traces (`svc.store.reads.traces.traces`), so that they say the same. Groups
+of traces tell what a filter leaves of them (`svc.store.reads.traces.trace_groups`); traces that stand in none
+are counted under the same snapshot, and what neither groups nor an index tell is read newest first
+(`svc.store.reads.traces.trace_drawing`). Facets are counted over the newest traces that a filter leaves, and
+say so when there are more.
 """
 
 from __future__ import annotations

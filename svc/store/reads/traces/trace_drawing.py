@@ -20,7 +20,7 @@ import attrs
 from asyncpg import QueryCanceledError
 
 from svc.domain.calendar import after
-from svc.store.aggregates.cubes import Covered
+from svc.store.aggregates.covered import Covered
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection
 from svc.store.reads.traces.trace_filter import TraceFilter, both

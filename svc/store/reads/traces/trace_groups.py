@@ -1,9 +1,9 @@
-"""What a filter leaves of the traces of closed hours: how many began when, and the newest of them.
+"""What a filter leaves of the traces that stand in groups: how many began when, and the newest of them.
 
 Reads the tables `trace_group` and `trace_cube` of `svc.store.aggregates.trace_values`: a filter is bits of
 each group, one for each trace that it leaves; bits of bounds and of what is each trace's own come from
 `svc.store.reads.traces.trace_codes`. Every filter but a text can be told. What the groups do not cover (the
-last hour, hours marked dirty, hours of an earlier release) the caller reads row by row, under the same
+last minutes, what has changed, hours of an earlier release) the caller reads row by row, under the same
 snapshot. They say what traces said at their last roll-up.
 """
 
@@ -16,10 +16,12 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.calendar import after, hour_of
-from svc.store.aggregates.closed_hours import HOUR
-from svc.store.aggregates.cubes import Covered, ceil_hour, covered
+from svc.domain.calendar import EPOCH, after, hour_of
+from svc.store.aggregates.closed_hours import HOUR, SLICE
+from svc.store.aggregates.covered import Covered, covered, with_slices
+from svc.store.aggregates.cubes import ceil_hour
 from svc.store.aggregates.trace_codes import CODED, uncoded_hours
+from svc.store.aggregates.trace_slices import FAR_OFF
 from svc.store.aggregates.trace_values import HELD, lacking_hours
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.clauses import Where
@@ -35,8 +37,16 @@ _NOTHING: Final = TraceFilter()
 NEWEST_HOURS: Final = 64
 
 
-async def grouped(connection: Connection, project_id: int, asked: TraceFilter = _NOTHING) -> Covered | None:
+async def grouped(connection: Connection, project_id: int, asked: TraceFilter) -> Covered | None:
     """How far the groups go that tell a filter, as of this transaction's snapshot; None when nowhere."""
+    built = await grouped_hours(connection, project_id, asked)
+    return None if built is None else await with_slices(connection, project_id, TRACES, built)
+
+
+async def grouped_hours(
+    connection: Connection, project_id: int, asked: TraceFilter = _NOTHING
+) -> Covered | None:
+    """The same, of hours alone."""
     built = await covered(connection, project_id, TRACES, None)
     if built is None:
         return None
@@ -73,6 +83,16 @@ def stretches_of(where: Where, stretches: Sequence[tuple[datetime, datetime]]) -
     )
 
 
+def in_groups(where: Where, built: Covered) -> str:
+    """That a trace stands in a group."""
+    return (
+        f"(created_at < {where.value(built.until)}"
+        f" and date_trunc('hour', created_at, 'UTC') <> all({where.value(list(built.dirty))}::timestamptz[])"
+        f" or date_bin({where.value(SLICE)}::interval, created_at, {where.value(EPOCH)})"
+        f" = any({where.value(list(built.slices))}::timestamptz[]))"
+    )
+
+
 def _groups_sql(
     where: Where, filter_: TraceFilter, built: Covered, columns: Sequence[str], most: int | None = None
 ) -> str:
@@ -81,8 +101,11 @@ def _groups_sql(
     With when they began and these columns of them; of the `most` newest hours and groups of the range. The
     parameters are added to those of `where`.
     """
-    within = f" and hour < {where.value(built.until)}"
-    within += f" and hour <> all({where.value(list(built.dirty))}::timestamptz[])"
+    within = (
+        f" and (hour < {where.value(built.until)}"
+        f" and hour <> all({where.value(list(built.dirty))}::timestamptz[])"
+        f" or hour = any({where.value([slice_ + FAR_OFF for slice_ in built.slices])}::timestamptz[]))"
+    )
     if filter_.low is not None:
         within += f" and began >= {where.value(hour_of(filter_.low))}"
     if filter_.high is not None:

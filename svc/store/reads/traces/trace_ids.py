@@ -21,9 +21,9 @@ import attrs
 
 from svc.domain.calendar import BEGINNING, after
 from svc.domain.queries.id_pieces import ID_BYTES, MARKS, PIECE, having, marks
-from svc.store.aggregates.cubes import FAR, Covered
+from svc.store.aggregates.covered import FAR, Covered
 from svc.store.postgres.database import Connection
-from svc.store.reads.traces.trace_groups import grouped
+from svc.store.reads.traces.trace_groups import grouped_hours
 
 PART_OF_AN_ID: Final = re.compile(r"[0-9a-fA-F]{1,32}", re.ASCII)
 
@@ -58,7 +58,7 @@ async def packed(connection: Connection, project_id: int, part: str, cubed: date
     if not PIECE <= len(part) < 2 * ID_BYTES:
         return None
     # Hours of a release that packed no ids have no groups either.
-    built = await grouped(connection, project_id)
+    built = await grouped_hours(connection, project_id)
     if built is None or after(built.until, _MOST_BEHIND) < cubed or len(built.dirty) > _MOST_HOURS:
         return None
     return built

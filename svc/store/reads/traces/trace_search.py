@@ -20,7 +20,8 @@ import attrs
 from svc.domain.calendar import after
 from svc.domain.queries.datasets import SPANS
 from svc.domain.queries.id_pieces import ID_BYTES
-from svc.store.aggregates.cubes import Covered, Split, split_range
+from svc.store.aggregates.covered import Covered
+from svc.store.aggregates.cubes import Split, split_range
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection
 from svc.store.reads.search import (
@@ -36,7 +37,7 @@ from svc.store.reads.search import (
     places,
 )
 from svc.store.reads.traces.trace_filter import TEXTS, HeldValue, TraceFilter, both, held_clause, on_one_span
-from svc.store.reads.traces.trace_groups import grouped, newest_left, stretches_of
+from svc.store.reads.traces.trace_groups import grouped, in_groups, newest_left, stretches_of
 from svc.store.reads.traces.trace_ids import (
     PART_OF_AN_ID,
     IdPart,
@@ -251,9 +252,9 @@ async def _rows_left(
 ) -> list[Any]:
     """The page of these traces, of those that no group tells of, and of those that are not settled."""
     where = Where([], list(search.values))
-    ids_value, dirty = where.value(ids), where.value(list(built.dirty))
-    # By their keys; those of hours that are not covered by the index on created_at; and those that may have
-    # changed by the index that holds nothing else.
+    ids_value = where.value(ids)
+    # By their keys; those that are not covered by the index on created_at; and those that may have changed by
+    # the index that holds nothing else.
     rows: list[Any] = await connection.fetch(
         f"select {search.columns} from (select * from (select * from trace where project_id = $1"
         f" and trace_id = any({ids_value}::bytea[]) offset 0) as named where {search.near}"
@@ -261,8 +262,8 @@ async def _rows_left(
         f" cross join lateral (select * from trace where {search.near} and created_at >= stretch.low"
         " and created_at < stretch.high offset 0) as those"
         f" union all select * from (select * from trace where {search.near} and next_at is not null"
-        f" and created_at < {where.value(built.until)} and trace_id <> all({ids_value}::bytea[])"
-        f" and date_trunc('hour', created_at, 'UTC') <> all({dirty}::timestamptz[]) offset 0) as changing) t"
+        f" and {in_groups(where, built)}"
+        f" and trace_id <> all({ids_value}::bytea[]) offset 0) as changing) t"
         f" where {search.where()} order by {search.order} limit {where.value(search.size)}",
         *where.values,
     )

@@ -1,7 +1,7 @@
 """Which models a project calls: by the name that was sent, how often, and what of it has a price.
 
-Added up from the hourly cubes (`svc.store.aggregates.models`); what these do not cover is counted from spans
-under the same snapshot.
+Added up from the hourly cubes and the slices of the hour under way (`svc.store.aggregates.models`); what
+these do not cover is counted from spans under the same snapshot.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 
 from svc.domain.calendar import hour_of
 from svc.domain.queries.datasets import SPANS
-from svc.store.aggregates.cubes import covered_since
+from svc.store.aggregates.covered import covered_since
 from svc.store.aggregates.models import CALLS, FIGURES
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.usage.vitals import SKEW
@@ -37,11 +37,15 @@ class ModelUse:
     cost: float | None
 
 
-# Rows of the cube that began since then, and calls that it does not cover, by the index on created_at.
+# Rows of the cube and of slices that began since then, and calls that these do not cover, by the index on
+# created_at.
 _USED: Final = f"""
 with told as materialized (
     select provider, name, model_id, calls, unpriced, given, tokens, cost from model_cube
     where project_id = $1 and began >= $2 and hour < $3 and hour <> all($4)
+    union all
+    select provider, name, model_id, calls, unpriced, given, tokens, cost from model_slice
+    where project_id = $1 and began >= $2 and slice = any($7)
     union all
     select provider, provided_model_name, model_id, {FIGURES}
     from unnest($5::timestamptz[], $6::timestamptz[]) as stretch (low, high)
@@ -75,6 +79,7 @@ class ModelReads:
                 built.dirty,
                 [low for low, _ in built.raw],
                 [high for _, high in built.raw],
+                built.slices,
             )
 
         rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)

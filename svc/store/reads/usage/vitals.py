@@ -1,8 +1,9 @@
 """How call sites, agents, models and tools have been doing: one window of time against the one before it.
 
-Added up from the hourly cubes (`svc.store.aggregates.vitals`); what these do not cover yet, and hours that
-have changed, are counted from traces and spans under the same snapshot. So an answer is right at every
-moment, within a bound of time. Quantiles are those of bins 5 % wide.
+Added up from the hourly cubes and, but for call sites, the slices of the hour under way
+(`svc.store.aggregates.vitals`); what these do not cover yet, and what has changed, is counted from traces and
+spans under the same snapshot. So an answer is right at every moment, within a bound of time. Quantiles are
+those of bins 5 % wide.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import attrs
 from svc.domain.calendar import hour_of
 from svc.domain.detect.engine.axis import UNIT_MS
 from svc.domain.detect.engine.histogram import Histogram
-from svc.store.aggregates.cubes import Covered, covered_since
+from svc.store.aggregates.covered import Covered, covered_since
 from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import Connection, Database
 
@@ -63,12 +64,15 @@ class Vital:
     before: Window
 
 
-# Rows of the cube that began in the windows, and rows that it does not cover, binned alike; the busiest of
-# their subjects; and of these the sums and the durations, added up.
+# Rows of the cube and of slices that began in the windows, and rows that these do not cover, binned alike;
+# the busiest of their subjects; and of these the sums and the durations, added up.
 _ADDED: Final = """
 with told as materialized (
     select subject, began >= $4 as now, n, failed, cost, priced, bins, counts from vital_cube
     where project_id = $1 and what = $2 and began >= $3 and began < $5 and hour < $6 and hour <> all($7)
+    union all
+    select subject, began >= $4 as now, n, failed, cost, priced, bins, counts from vital_slice
+    where project_id = $1 and what = $2 and began >= $3 and began < $5 and slice = any($11)
     union all
     select subject, now, count(*), count(*) filter (where status = 'error'), sum(total_cost),
         count(total_cost), case when bin is null then '{{}}'::smallint[] else array[bin] end,
@@ -129,7 +133,7 @@ class VitalsReads:
         async def work(connection: Connection) -> list[Any]:
             built = Covered(first, [])
             if by_hours:
-                built = await covered_since(connection, project_id, SOURCES[what].dataset, first)
+                built = await covered_since(connection, project_id, SOURCES[what].dataset, first, end)
             await connection.execute(PLAN_ANEW)
             # Each stretch is one scan of the index on created_at.
             return await connection.fetch(
@@ -144,6 +148,7 @@ class VitalsReads:
                 [low for low, _ in built.raw],
                 [high for _, high in built.raw],
                 SHOWN,
+                built.slices,
             )
 
         rows = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)

@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import attrs
 
-from svc.domain.calendar import EPOCH, day_of
+from svc.domain.calendar import EPOCH, day_of, gaps
 from svc.domain.columns.encoding import PackedColumn
 from svc.domain.columns.scan import Scan, SegmentColumns
 from svc.domain.queries.datasets import SPANS
 from svc.store.aggregates.closed_hours import SLICE
 from svc.store.aggregates.cubes import Split, split_range
+from svc.store.aggregates.slices import is_read
 from svc.store.aggregates.span_columns import FIRST_SLICE, WHOLE
 from svc.store.aggregates.span_slices import hour_of_place, place_of
 from svc.store.aggregates.span_sums import hour_of_level
@@ -85,9 +86,7 @@ _PIECES: Final = (
     " case when latest_at = changed_at then latest end as latest from span_column_day"
     " where project_id = $1 and day > $2 and day < $3"
     " union all select false, slice, 0, spans, false, null, latest from span_slice s where project_id = $1"
-    " and slice >= $3 and slice >= $4 and slice + $6 <= $5 and slice >= (select built_until"
-    " from cube_progress where project_id = $1 and dataset = 'spans') and not exists"
-    " (select from span_slice_mark m where m.project_id = $1 and m.slice = s.slice) order by 2"
+    f" and slice >= $3 and slice >= $4 and slice + $6 <= $5 and {is_read(SPANS)} order by 2"
 )
 
 
@@ -129,7 +128,7 @@ async def hours_by_column(
         {row["low"]: row["summed"] for row in days if row["whole"] and row["summed"]},
         [row["low"] for row in slices],
         max(row["latest"] or _END for row in (*days, *slices)),
-        _uncovered(covered, low, high),
+        gaps(covered, low, high),
     )
 
 
@@ -156,19 +155,6 @@ def _whole_days(scan: Scan) -> tuple[datetime, datetime]:
         return EPOCH, _END
     first, last = -(-scan.hours[0] // _DAY_HOURS), scan.hours[1] // _DAY_HOURS
     return min(_END, EPOCH + first * _DAY), EPOCH + last * _DAY
-
-
-def _uncovered(
-    covered: Sequence[tuple[datetime, datetime]], low: datetime, high: datetime
-) -> list[tuple[datetime, datetime]]:
-    """The stretches of a half-open range beside these, which are in order, each as long as it can be."""
-    stretches: list[tuple[datetime, datetime]] = []
-    since = low
-    for first, end in covered:
-        if first > since:
-            stretches.append((since, first))
-        since = end
-    return [*stretches, (since, high)] if since < high else stretches
 
 
 #: The columns of segments and, of days that are added up, those of their sums.
