@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -133,11 +133,27 @@ def signed_up(chromium: Any, service: Service) -> Any:
     return state
 
 
+def fill_demo(folder: Path) -> None:
+    """A data folder with the demo's traces."""
+    copy_made(folder)
+    with running(folder) as service:
+        service.command("demo", "--url", service.url)
+
+
+@contextmanager
+def copy_filled(name: str, fill: Callable[[Path], None]) -> Iterator[Path]:
+    """A copy of a data folder that is filled once in a run."""
+    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as made:
+        # The database's account passes through it.
+        os.chmod(made, 0o755)
+        copy_made(Path(made) / "data", once_in_a_run(name, fill))
+        yield Path(made) / "data"
+
+
 @pytest.fixture(scope="package")
 def opened(chromium: Any) -> Iterator[Opened]:
     """A service with an owner and the demo's traces."""
-    with running() as service:
-        service.command("demo", "--url", service.url)
+    with copy_filled("demo", fill_demo) as folder, running(folder) as service:
         yield Opened(chromium, service, signed_up(chromium, service))
 
 
@@ -151,10 +167,8 @@ def fill_four_weeks(folder: Path) -> None:
 @pytest.fixture(scope="package")
 def watched(chromium: Any) -> Iterator[Opened]:
     """A service with four weeks behind it that detectors have judged, and its owner."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as made:
-        # The database's account passes through it.
-        os.chmod(made, 0o755)
-        folder = Path(made) / "data"
-        copy_made(folder, once_in_a_run("four-weeks", fill_four_weeks))
-        with running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
-            yield Opened(chromium, service, signed_up(chromium, service))
+    with (
+        copy_filled("four-weeks", fill_four_weeks) as folder,
+        running(folder, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service,
+    ):
+        yield Opened(chromium, service, signed_up(chromium, service))

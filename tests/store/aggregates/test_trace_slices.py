@@ -64,10 +64,12 @@ async def _fill(store: Database) -> None:
         trace = number if number % 3 else max(1, number - dice.randrange(1, 12))
         await _write(store, clock, dice, number, trace)
         await _settle(store, clock.now)
+    await build(store, LATE)
 
 
 @pytest.fixture
-async def sent(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+async def late(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """A copy in which each closed slice is written."""
     async with copied(served, "traces_of_an_hour", _fill) as database:
         yield database
 
@@ -109,14 +111,13 @@ async def all_agree(store: Database, clock: Clock, dice: random.Random, filters:
 
 @pytest.mark.parametrize("turn", range(3))
 async def test_each_filter_leaves_of_the_hour_under_way_what_it_leaves_of_rows(
-    sent: Database, clock: Clock, turn: int
+    late: Database, clock: Clock, turn: int
 ) -> None:
-    await build(sent, LATE)
-    assert len(await slices(sent)) == CLOSED
+    assert len(await slices(late)) == CLOSED
     for asked in FILTERS[turn::3]:
         for hours in (0, 2):
-            await traces_agree(sent, clock, asked, hours, 1)
-        await pages_agree(sent, asked)
+            await traces_agree(late, clock, asked, hours, 1)
+        await pages_agree(late, asked)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -139,12 +140,11 @@ async def test_the_hour_under_way_agrees_with_its_rows_at_every_moment(
     assert seen
 
 
-async def test_a_closed_slice_is_told_without_reading_a_trace(sent: Database, clock: Clock) -> None:
-    await build(sent, LATE)
-    covered = await slices(sent)
+async def test_a_closed_slice_is_told_without_reading_a_trace(late: Database, clock: Clock) -> None:
+    covered = await slices(late)
 
     async def drawn() -> list[Any]:
-        counts = TraceCounts(sent)
+        counts = TraceCounts(late)
         within = {"low": NOW - HOUR, "high": LATE}
         return [
             await counts.histogram(1, TraceFilter(**within, **asked), HOUR, timeout_s=9, budget_s=9)
@@ -154,44 +154,42 @@ async def test_a_closed_slice_is_told_without_reading_a_trace(sent: Database, cl
     before = await drawn()
     for slice_ in covered:
         gone = await fetch(
-            sent,
+            late,
             "delete from trace where created_at >= $1 and created_at < $2 returning trace_id",
             *(slice_, slice_ + SLICE),
         )
-        await fetch(sent, "delete from span where trace_id = any($1)", [row["trace_id"] for row in gone])
+        await fetch(late, "delete from span where trace_id = any($1)", [row["trace_id"] for row in gone])
     assert await drawn() == before
 
 
 async def test_a_changed_trace_is_found_at_once_and_drawn_after_its_roll_up(
-    sent: Database, clock: Clock
+    late: Database, clock: Clock
 ) -> None:
-    await build(sent, LATE)
     (row,) = await fetch(
-        sent, "select trace_id, started_at from trace where created_at >= $1 order by created_at limit 1", NOW
+        late, "select trace_id, started_at from trace where created_at >= $1 order by created_at limit 1", NOW
     )
     trace, asked = int.from_bytes(row["trace_id"], "big"), {"model": "gpt-4o", "without": (("model", "x"),)}
-    whole = await slices(sent)
+    whole = await slices(late)
     for number in range(900, 909):
-        await _write(sent, clock, random.Random(number), number, trace)
-    await pages_agree(sent, asked)
-    await _settle(sent, clock.now)
-    assert await slices(sent) == whole[1:]
-    await all_agree(sent, clock, random.Random(3))
+        await _write(late, clock, random.Random(number), number, trace)
+    await pages_agree(late, asked)
+    await _settle(late, clock.now)
+    assert await slices(late) == whole[1:]
+    await all_agree(late, clock, random.Random(3))
     # It may be changing still.
-    await build(sent, LATE + QUIET / 2)
-    assert await slices(sent) == whole[1:]
-    await build(sent, clock.now + QUIET + timedelta(seconds=11))
-    assert (await slices(sent))[: len(whole)] == whole
-    await all_agree(sent, clock, random.Random(4))
+    await build(late, LATE + QUIET / 2)
+    assert await slices(late) == whole[1:]
+    await build(late, clock.now + QUIET + timedelta(seconds=11))
+    assert (await slices(late))[: len(whole)] == whole
+    await all_agree(late, clock, random.Random(4))
 
 
 async def test_a_slice_that_changes_while_others_are_written_stays_unread(
-    sent: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    late: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
-    whole = await slices(sent)
+    whole = await slices(late)
     long_ago = LATE - 2 * QUIET
-    await sent.run(lambda connection: mark_dirty(connection, [(1, NOW)], TRACES, long_ago, slow=True))
+    await late.run(lambda connection: mark_dirty(connection, [(1, NOW)], TRACES, long_ago, slow=True))
     find_pending = Slices._find_pending
 
     async def changed_meanwhile(of: Slices, *asked: Any) -> Any:
@@ -199,57 +197,53 @@ async def test_a_slice_that_changes_while_others_are_written_stays_unread(
         if of.kind is not TRACE_SLICES:
             return pending
         young = LATE + timedelta(seconds=1)
-        await sent.run(lambda connection: mark_dirty(connection, [(1, whole[0])], TRACES, young, slow=True))
+        await late.run(lambda connection: mark_dirty(connection, [(1, whole[0])], TRACES, young, slow=True))
         return pending
 
     monkeypatch.setattr(Slices, "_find_pending", changed_meanwhile)
-    await build(sent, LATE)
-    assert await slices(sent) == []
-    assert len(await fetch(sent, "select from trace_slice_mark")) == len(whole)
+    await build(late, LATE)
+    assert await slices(late) == []
+    assert len(await fetch(late, "select from trace_slice_mark")) == len(whole)
 
 
-async def test_of_two_replicas_one_writes_a_slice(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await build(sent, LATE)
-    written = await fetch(sent, "select slice, xmin::text from trace_slice order by 1")
+async def test_of_two_replicas_one_writes_a_slice(late: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = await fetch(late, "select slice, xmin::text from trace_slice order by 1")
 
     async def every_one(_of: Slices, _hour: datetime, _closed: datetime, _now: datetime) -> Any:
         return [(1, row["slice"], True) for row in written]
 
     monkeypatch.setattr(Slices, "_find_pending", every_one)
-    await Slices(sent, attrs.evolve(TRACE_SLICES, few=1)).build(LATE, 50)
-    assert await fetch(sent, "select slice, xmin::text from trace_slice order by 1") == written
+    await Slices(late, attrs.evolve(TRACE_SLICES, few=1)).build(LATE, 50)
+    assert await fetch(late, "select slice, xmin::text from trace_slice order by 1") == written
 
 
-async def test_slices_of_closed_hours_go_in_turns(sent: Database) -> None:
-    await build(sent, LATE)
-    await fetch(sent, "update cube_progress set built_until = $1", NOW + HOUR)
-    slow_replica = Slices(sent, attrs.evolve(TRACE_SLICES, few=1))
+async def test_slices_of_closed_hours_go_in_turns(late: Database) -> None:
+    await fetch(late, "update cube_progress set built_until = $1", NOW + HOUR)
+    slow_replica = Slices(late, attrs.evolve(TRACE_SLICES, few=1))
     cleared = [await slow_replica.build(NOW + HOUR + GRACE, 4) for _ in range(4)]
     assert cleared == [4, 4, CLOSED - 8, 0]
     for table in ("trace_slice", *TABLES):
         held = "hour > $1" if table in TABLES else "slice > $1"
-        assert await fetch(sent, f"select from {table} where {held}", LATE + HOUR) == []
+        assert await fetch(late, f"select from {table} where {held}", LATE + HOUR) == []
 
 
-async def test_a_closed_hour_takes_the_place_of_its_slices(sent: Database, clock: Clock) -> None:
-    await build(sent, LATE)
-    await sent.run(lambda connection: mark_dirty(connection, [(1, NOW)], TRACES, LATE))
+async def test_a_closed_hour_takes_the_place_of_its_slices(late: Database, clock: Clock) -> None:
+    await late.run(lambda connection: mark_dirty(connection, [(1, NOW)], TRACES, LATE))
     clock.now = NOW + HOUR + GRACE
-    await build(sent, clock.now)
+    await build(late, clock.now)
     for table in ("trace_slice", "trace_slice_mark"):
-        assert await fetch(sent, f"select from {table}") == []
+        assert await fetch(late, f"select from {table}") == []
     for table in TABLES:
-        assert await fetch(sent, f"select from {table} where hour > $1", LATE + HOUR) == []
-    await all_agree(sent, clock, random.Random(5))
+        assert await fetch(late, f"select from {table} where hour > $1", LATE + HOUR) == []
+    await all_agree(late, clock, random.Random(5))
 
 
-async def test_groups_of_slices_are_behind_every_hour_that_is_built(sent: Database) -> None:
-    await build(sent, LATE)
-    hours = await fetch(sent, "select distinct hour from trace_group where hour >= $1 order by hour", NOW)
-    assert [row["hour"] - FAR_OFF for row in hours] == await slices(sent)
+async def test_groups_of_slices_are_behind_every_hour_that_is_built(late: Database) -> None:
+    hours = await fetch(late, "select distinct hour from trace_group where hour >= $1 order by hour", NOW)
+    assert [row["hour"] - FAR_OFF for row in hours] == await slices(late)
     # As the calendar of the database has it, summer or winter.
     (row,) = await fetch(
-        sent,
+        late,
         "select date_part('year', $1::timestamptz at time zone 'UTC') as year,"
         " to_char($1::timestamptz at time zone 'UTC', 'MM-DD HH24:MI') as said",
         hours[0]["hour"],
@@ -258,37 +252,34 @@ async def test_groups_of_slices_are_behind_every_hour_that_is_built(sent: Databa
     assert (EPOCH + FAR_OFF).strftime("%m-%d %H:%M") == EPOCH.strftime("%m-%d %H:%M")
 
 
-async def test_what_is_erased_is_not_left_in_a_slice(sent: Database, clock: Clock) -> None:
-    await build(sent, LATE)
+async def test_what_is_erased_is_not_left_in_a_slice(late: Database, clock: Clock) -> None:
     day = NOW.replace(hour=0)
-    await sent.run(lambda connection: drop_day_columns(connection, 1, [day]))
-    assert await slices(sent) == []
+    await late.run(lambda connection: drop_day_columns(connection, 1, [day]))
+    assert await slices(late) == []
     for table in TABLES:
-        assert await fetch(sent, f"select from {table} where hour > $1", LATE + HOUR) == []
-    await all_agree(sent, clock, random.Random(6))
-    await build(sent, LATE)
-    assert len(await slices(sent)) == CLOSED
+        assert await fetch(late, f"select from {table} where hour > $1", LATE + HOUR) == []
+    await all_agree(late, clock, random.Random(6))
+    await build(late, LATE)
+    assert len(await slices(late)) == CLOSED
 
 
-async def test_a_part_of_an_id_is_looked_for_in_rows_of_slices(sent: Database) -> None:
-    await build(sent, LATE)
+async def test_a_part_of_an_id_is_looked_for_in_rows_of_slices(late: Database) -> None:
     (row,) = await fetch(
-        sent, "select encode(trace_id, 'hex') as id from trace where created_at >= $1 limit 1", NOW
+        late, "select encode(trace_id, 'hex') as id from trace where created_at >= $1 limit 1", NOW
     )
-    assert row["id"] in await page(sent, {"q": row["id"][-20:]})
+    assert row["id"] in await page(late, {"q": row["id"][-20:]})
 
 
-async def test_a_trace_that_goes_on_marks_its_slice_twice_a_minute(sent: Database) -> None:
-    await build(sent, LATE)
+async def test_a_trace_that_goes_on_marks_its_slice_twice_a_minute(late: Database) -> None:
 
     async def marks_after(seconds: float, *, slow: bool = False) -> int:
         now = LATE + timedelta(seconds=seconds)
-        await sent.run(
+        await late.run(
             lambda connection: mark_dirty(
                 connection, [(1, NOW + timedelta(minutes=1))], TRACES, now, slow=slow
             )
         )
-        return len(await fetch(sent, "select from trace_slice_mark"))
+        return len(await fetch(late, "select from trace_slice_mark"))
 
     assert [await marks_after(seconds) for seconds in (0, 10, 29, 31, 50)] == [1, 1, 1, 2, 2]
     # What may last for longer leaves one of its own.

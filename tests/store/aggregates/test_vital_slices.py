@@ -47,10 +47,12 @@ async def _fill(store: Database) -> None:
         if number % 3:
             made.row.attributes += ("agent_path", f"agent {dice.randrange(3)}")
         await written.write([made])
+    await build(store, LATE)
 
 
 @pytest.fixture
-async def sent(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+async def late(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """A copy in which each closed slice is written."""
     async with copied(served, "vitals_of_an_hour", _fill) as database:
         yield database
 
@@ -86,38 +88,35 @@ async def slices(store: Database, began_before: datetime | None = None) -> Seque
 
 
 async def test_the_hour_under_way_is_told_as_its_rows_tell(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
-    assert len(await slices(sent)) == CLOSED
+    assert len(await slices(late)) == CLOSED
     for end in (LATE, LATE + timedelta(minutes=5), NOW + timedelta(minutes=31)):
-        assert await told(sent, end) == await by_rows(sent, monkeypatch, end)
+        assert await told(late, end) == await by_rows(late, monkeypatch, end)
 
 
-async def test_a_closed_slice_is_told_without_reading_a_span(sent: Database) -> None:
-    await build(sent, LATE)
-    covered = await slices(sent, LATE)
-    assert 0 < len(covered) < len(await slices(sent)), "some span begins after the end"
+async def test_a_closed_slice_is_told_without_reading_a_span(late: Database) -> None:
+    covered = await slices(late, LATE)
+    assert 0 < len(covered) < len(await slices(late)), "some span begins after the end"
 
     async def by_hours() -> list[Any]:
-        reads = VitalsReads(sent)
+        reads = VitalsReads(late)
         return [
             *[await reads.of(1, what, NOW - HOUR, NOW, LATE, 9) for what in WHATS[1:]],
-            await ModelReads(sent).used(1, NOW - HOUR, 9),
+            await ModelReads(late).used(1, NOW - HOUR, 9),
         ]
 
     before = await by_hours()
     for slice_ in covered:
         await fetch(
-            sent, "delete from span where created_at >= $1 and created_at < $2", slice_, slice_ + SLICE
+            late, "delete from span where created_at >= $1 and created_at < $2", slice_, slice_ + SLICE
         )
     assert await by_hours() == before
 
 
 async def test_a_changed_slice_is_counted_from_its_rows_until_it_is_quiet(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
 
     async def change(connection: Connection) -> None:
         changed = await connection.fetch(
@@ -127,45 +126,43 @@ async def test_a_changed_slice_is_counted_from_its_rows_until_it_is_quiet(
         )
         await mark_dirty(connection, [(1, row["created_at"]) for row in changed], SPANS, LATE)
 
-    await sent.run(change)
-    assert 0 < len(await slices(sent)) < CLOSED
-    changed = await told(sent)
-    assert changed == await by_rows(sent, monkeypatch)
-    await build(sent, LATE + QUIET)
-    assert len(await slices(sent)) >= CLOSED
-    assert await told(sent) == changed
+    await late.run(change)
+    assert 0 < len(await slices(late)) < CLOSED
+    changed = await told(late)
+    assert changed == await by_rows(late, monkeypatch)
+    await build(late, LATE + QUIET)
+    assert len(await slices(late)) >= CLOSED
+    assert await told(late) == changed
 
 
 async def test_slices_that_the_release_before_wrote_are_counted_from_their_rows(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
-    expected = await told(sent)
+    expected = await told(late)
     # As it does when it writes one anew.
-    await fetch(sent, "update span_slice set spans = spans")
-    await fetch(sent, "update vital_slice set n = n + 1")
-    await fetch(sent, "update model_slice set calls = calls + 1")
-    assert await slices(sent) == []
-    assert await told(sent) == expected
+    await fetch(late, "update span_slice set spans = spans")
+    await fetch(late, "update vital_slice set n = n + 1")
+    await fetch(late, "update model_slice set calls = calls + 1")
+    assert await slices(late) == []
+    assert await told(late) == expected
 
 
-async def test_a_closed_hour_leaves_nothing_of_its_slices(sent: Database) -> None:
-    await build(sent, LATE)
-    expected = await told(sent)
+async def test_a_closed_hour_leaves_nothing_of_its_slices(late: Database) -> None:
+    expected = await told(late)
     counted = "select from vital_slice union all select from model_slice"
-    assert len(await fetch(sent, counted)) > 0
-    await build(sent, NOW + HOUR + GRACE)
-    assert await fetch(sent, counted) == []
-    for name, of in (await told(sent)).items():
+    assert len(await fetch(late, counted)) > 0
+    await build(late, NOW + HOUR + GRACE)
+    assert await fetch(late, counted) == []
+    for name, of in (await told(late)).items():
         if name.startswith("sites"):
             assert of == expected[name]
 
 
 @pytest.mark.parametrize("dataset", ["model_calls", "tools"])
 async def test_what_an_alert_judges_of_the_hour_under_way_is_what_its_rows_are(
-    sent: Database, dataset: Any
+    late: Database, dataset: Any
 ) -> None:
-    figures = AlertFigures(sent)
+    figures = AlertFigures(late)
     name, narrowed = FIELDS[dataset]
     asked = [
         (MetricParams(dataset=dataset, figure="p95_ms", value=1.0, window_hours=hours, filters=filters), end)
@@ -174,10 +171,9 @@ async def test_what_an_alert_judges_of_the_hour_under_way_is_what_its_rows_are(
         for end in (LATE, NOW + timedelta(minutes=31), NOW)
     ]
     expected = [
-        await counted(sent, dataset, params.filters.get(name), end - params.window_hours * HOUR, end)
+        await counted(late, dataset, params.filters.get(name), end - params.window_hours * HOUR, end)
         for params, end in asked
     ]
-    await build(sent, LATE)
 
     async def judged() -> list[Any]:
         return [as_counted(await figures.window(1, params, end)) for params, end in asked]
@@ -189,5 +185,5 @@ async def test_what_an_alert_judges_of_the_hour_under_way_is_what_its_rows_are(
     gone = (
         "delete from span where created_at >= $1 and created_at < $2 or created_at >= $3 and created_at < $4"
     )
-    await fetch(sent, gone, NOW, NOW + 6 * SLICE, NOW + 7 * SLICE, NOW + CLOSED * SLICE)
+    await fetch(late, gone, NOW, NOW + 6 * SLICE, NOW + 7 * SLICE, NOW + CLOSED * SLICE)
     assert await judged() == windows

@@ -120,6 +120,30 @@ async def built(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
         yield database
 
 
+async def _fill_and_build_all(store: Database) -> None:
+    await _fill(store)
+    await build(store, NOW + DAY)
+
+
+async def _fill_and_lose_columns(store: Database) -> None:
+    await _fill_and_build_all(store)
+    await fetch(store, "delete from span_column where hour = -1")
+
+
+@pytest.fixture
+async def whole(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """A copy in which every day stands as a whole."""
+    async with copied(served, "columns_of_whole_days", _fill_and_build_all) as database:
+        yield database
+
+
+@pytest.fixture
+async def sums_alone(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """Of all tests that only read it: what only the columns of each span know of its days is lost."""
+    async with filled_once(served, "sums_of_whole_days", _fill_and_lose_columns) as database:
+        yield database
+
+
 @asynccontextmanager
 async def rows_alone(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Questions are answered from rows, and not from columns."""
@@ -204,9 +228,8 @@ async def test_each_measure_filter_and_group_is_what_rows_say(
 
 
 async def test_ranges_of_hours_days_and_less_than_an_hour_are_what_rows_say(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    whole: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, NOW + DAY)
     midnight = NOW.replace(hour=0)
     for low, high in (
         (midnight - DAY, midnight),
@@ -217,22 +240,21 @@ async def test_ranges_of_hours_days_and_less_than_an_hour_are_what_rows_say(
         (midnight - 300 * DAY, midnight + 300 * DAY),
     ):
         question = ask(1, SPANS.name, (low, high), {}, by="started_at", measure="cost")
-        mine = await JsonQueries(sent).facets(question, "model_id", 50)
+        mine = await JsonQueries(whole).facets(question, "model_id", 50)
         async with rows_alone(monkeypatch):
-            assert await JsonQueries(sent).facets(question, "model_id", 50) == mine
+            assert await JsonQueries(whole).facets(question, "model_id", 50) == mine
     open_ended = ask(1, SPANS.name, (None, None), {}, by="started_at", measure="cost")
-    mine = await JsonQueries(sent).facets(open_ended, "user_id", 50)
+    mine = await JsonQueries(whole).facets(open_ended, "user_id", 50)
     async with rows_alone(monkeypatch):
-        assert await JsonQueries(sent).facets(open_ended, "user_id", 50) == mine
+        assert await JsonQueries(whole).facets(open_ended, "user_id", 50) == mine
 
 
 async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_anew(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    whole: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = NOW + DAY
-    await build(sent, now)
-    before = await covered(sent)
-    assert before == ALL_HOURS.bit_count() * len(await fetch(sent, "select from span_column_day"))
+    before = await covered(whole)
+    assert before == ALL_HOURS.bit_count() * len(await fetch(whole, "select from span_column_day"))
 
     async def change(connection: Connection) -> None:
         changed = await connection.fetch(
@@ -241,31 +263,30 @@ async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_
         )
         await mark_dirty(connection, [(1, row["created_at"]) for row in changed], SPANS, now)
 
-    await sent.run(change)
+    await whole.run(change)
     low, high = NOW - 2 * DAY, NOW + DAY
     # Marked and not counted anew; counted anew, hours out of their days; and whole days again.
-    await agree(sent, monkeypatch, low, high, {"kind": "rerank"}, 0)
-    await build(sent, now)
-    assert await covered(sent) < before
-    await agree(sent, monkeypatch, low, high, {"kind": "rerank"}, 1)
-    await build(sent, now + 2 * QUIET)
-    assert await covered(sent) == before
-    await agree(sent, monkeypatch, low, high, {"kind": "rerank"}, 2)
+    await agree(whole, monkeypatch, low, high, {"kind": "rerank"}, 0)
+    await build(whole, now)
+    assert await covered(whole) < before
+    await agree(whole, monkeypatch, low, high, {"kind": "rerank"}, 1)
+    await build(whole, now + 2 * QUIET)
+    assert await covered(whole) == before
+    await agree(whole, monkeypatch, low, high, {"kind": "rerank"}, 2)
 
 
 @pytest.mark.release
-async def test_days_that_are_gone_leave_no_column(sent: Database) -> None:
-    await build(sent, NOW + DAY)
+async def test_days_that_are_gone_leave_no_column(whole: Database) -> None:
 
     async def forget(connection: Connection) -> None:
         rows = await connection.fetch("delete from span returning created_at")
         await mark_dirty(connection, [(1, row["created_at"]) for row in rows], SPANS, NOW + DAY)
 
-    await sent.run(forget)
-    await build(sent, NOW + DAY)
-    await build(sent, NOW + DAY + 2 * QUIET)
-    assert await fetch(sent, "select from span_column") == []
-    assert await fetch(sent, "select from span_column_day") == []
+    await whole.run(forget)
+    await build(whole, NOW + DAY)
+    await build(whole, NOW + DAY + 2 * QUIET)
+    assert await fetch(whole, "select from span_column") == []
+    assert await fetch(whole, "select from span_column_day") == []
 
 
 @pytest.mark.release
@@ -318,35 +339,31 @@ async def test_a_large_hour_is_cut_into_segments(sent: Database, monkeypatch: py
 
 @pytest.mark.release
 async def test_too_much_for_one_answer_is_left_to_the_rows(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    whole: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, NOW + DAY)
     for turn, bound in enumerate(("MOST_BYTES", "MOST_PARTS")):
         with monkeypatch.context() as patch:
             patch.setattr(column_segments if bound == "MOST_BYTES" else column_rows, bound, 0)
             if bound == "MOST_BYTES":
                 # Nothing of the columns is added up.
                 patch.delattr(column_segments, "_batches")
-            await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"}, turn)
+            await agree(whole, monkeypatch, NOW - 2 * DAY, NOW + DAY, {"status": "error"}, turn)
 
 
 async def test_days_that_are_added_up_answer_from_their_sums_alone(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    sums_alone: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, NOW + DAY)
-    states = await fetch(sent, "select summed from span_column_day")
+    states = await fetch(sums_alone, "select summed from span_column_day")
     assert {row["summed"] for row in states} == {0b111111}
-    # What only the columns of each span know is lost, and nothing of it is asked.
-    await fetch(sent, "delete from span_column where hour = -1")
     low, high = NOW - 2 * DAY - timedelta(minutes=13), NOW - timedelta(minutes=17)
     for measure in ("count", "errors", "error_rate", "cost", "tokens"):
         for by in ("created_at", "started_at"):
             for filters in ({}, {"status": "error"}, {"environment": "production", "kind": "llm"}):
                 question = ask(1, SPANS.name, (low, high), filters, by=by, measure=measure)
                 for field in ("model_id", "name", "tag"):
-                    mine = await JsonQueries(sent).timeseries(question, "hour", field, 50)
+                    mine = await JsonQueries(sums_alone).timeseries(question, "hour", field, 50)
                     async with rows_alone(monkeypatch):
-                        assert await JsonQueries(sent).timeseries(question, "hour", field, 50) == mine
+                        assert await JsonQueries(sums_alone).timeseries(question, "hour", field, 50) == mine
 
 
 async def figures(queries: JsonQueries, question: Question) -> dict[Any, dict[str, Any]]:
@@ -400,29 +417,25 @@ def of_whole_days(filters: Sequence[Mapping[str, Any]], measure: str, *beside: s
 
 
 async def test_percentiles_of_whole_days_come_from_their_sums_alone(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    sums_alone: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, NOW + DAY)
-    await fetch(sent, "delete from span_column where hour = -1")
     filters: list[Mapping[str, Any]] = [{}, {"status": "error"}, {"kind": "llm", "name": "n1"}]
     for question in of_whole_days(filters, "duration_p95"):
         for field in ("kind", "call_site_id"):
-            mine = await JsonQueries(sent).timeseries(question, "day", field, 50)
+            mine = await JsonQueries(sums_alone).timeseries(question, "day", field, 50)
             async with rows_alone(monkeypatch):
-                theirs = await JsonQueries(sent).timeseries(question, "day", field, 50)
+                theirs = await JsonQueries(sums_alone).timeseries(question, "day", field, 50)
             assert alike(mine, theirs)
 
 
 async def test_what_users_use_on_whole_days_comes_from_its_sums_alone(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    sums_alone: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, NOW + DAY)
-    await fetch(sent, "delete from span_column where hour = -1")
     filters: list[Mapping[str, Any]] = [{}, {"kind": "llm"}, {"status": "error"}]
     for question in of_whole_days(filters, "cost", "errors", "tokens"):
-        mine = await JsonQueries(sent).timeseries(question, "day", "user_id", 50)
+        mine = await JsonQueries(sums_alone).timeseries(question, "day", "user_id", 50)
         async with rows_alone(monkeypatch):
-            assert await JsonQueries(sent).timeseries(question, "day", "user_id", 50) == mine
+            assert await JsonQueries(sums_alone).timeseries(question, "day", "user_id", 50) == mine
 
 
 @pytest.mark.release
@@ -440,15 +453,14 @@ async def test_spans_that_are_hardly_alike_are_not_added_up(
 
 
 @pytest.mark.release
-async def test_days_of_a_release_before_are_added_up(sent: Database) -> None:
-    await build(sent, NOW + DAY)
+async def test_days_of_a_release_before_are_added_up(whole: Database) -> None:
     sums = "select * from span_column where hour < -1 order by project_id, field, day, hour, began, part"
-    mine = await fetch(sent, sums)
+    mine = await fetch(whole, sums)
     assert mine
-    await fetch(sent, "delete from span_column where hour < -1")
-    await fetch(sent, "update span_column_day set summed = null")
-    await build(sent, NOW + DAY)
-    assert await fetch(sent, sums) == mine
+    await fetch(whole, "delete from span_column where hour < -1")
+    await fetch(whole, "update span_column_day set summed = null")
+    await build(whole, NOW + DAY)
+    assert await fetch(whole, sums) == mine
 
 
 @pytest.mark.release

@@ -97,6 +97,18 @@ async def sent(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
         yield database
 
 
+async def _fill_and_build(store: Database) -> None:
+    await _fill(store)
+    await build(store, LATE)
+
+
+@pytest.fixture
+async def late(asyncio_loop: None, served: Served) -> AsyncIterator[Database]:
+    """A copy in which each closed slice is written."""
+    async with copied(served, "late_in_the_hour", _fill_and_build) as database:
+        yield database
+
+
 async def slices(store: Database) -> list[datetime]:
     return [row["slice"] for row in await fetch(store, "select slice from span_slice order by slice")]
 
@@ -132,37 +144,34 @@ async def change(store: Database, now: datetime) -> list[datetime]:
 
 @pytest.mark.parametrize(("turn", "filters"), list(enumerate(FILTERS[:5])), ids=str)
 async def test_each_answer_about_the_hour_under_way_is_what_rows_say(
-    sent: Database, monkeypatch: pytest.MonkeyPatch, turn: int, filters: Any
+    late: Database, monkeypatch: pytest.MonkeyPatch, turn: int, filters: Any
 ) -> None:
-    await build(sent, LATE)
-    assert len(await slices(sent)) == CLOSED
+    assert len(await slices(late)) == CLOSED
     low = NOW - DAY + timedelta(minutes=7)
     highs = (LATE, NOW + timedelta(minutes=31), LATE + HOUR, NOW + HOUR)
     for number, high in share(list(enumerate(highs)), turn, len(highs)):
-        await agree(sent, monkeypatch, low, high, filters, turn + number)
+        await agree(late, monkeypatch, low, high, filters, turn + number)
 
 
 async def test_several_measures_at_once_are_what_rows_say(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
     beside = ("errors", "tokens", "users", "duration_p50", "duration_p95")
     for by in ("started_at", "created_at"):
         question = ask(
             1, SPANS.name, (NOW - DAY, LATE), {"kind": "llm"}, by=by, measure="cost", beside=beside
         )
-        mine = await JsonQueries(sent).count(question)
+        mine = await JsonQueries(late).count(question)
         async with rows_alone(monkeypatch):
-            theirs = await JsonQueries(sent).count(question)
+            theirs = await JsonQueries(late).count(question)
         for name in ("count", "cost", "errors", "tokens", "users"):
             assert mine[name] == theirs[name], name
         for name in ("duration_p50", "duration_p95"):
             assert mine[name] == pytest.approx(theirs[name], rel=0.0101), name
 
 
-async def test_a_closed_slice_is_answered_without_reading_a_span(sent: Database) -> None:
-    await build(sent, LATE)
-    queries, ends = JsonQueries(sent), (await slices(sent))[-1] + SLICE
+async def test_a_closed_slice_is_answered_without_reading_a_span(late: Database) -> None:
+    queries, ends = JsonQueries(late), (await slices(late))[-1] + SLICE
 
     async def every_answer() -> list[Any]:
         asked = [
@@ -178,28 +187,27 @@ async def test_a_closed_slice_is_answered_without_reading_a_span(sent: Database)
 
     before = await every_answer()
     gone = "delete from span where created_at >= $1 and created_at < $2 returning 1"
-    assert len(await fetch(sent, gone, NOW, ends)) > 0
+    assert len(await fetch(late, gone, NOW, ends)) > 0
     assert await every_answer() == before
 
 
 async def test_a_slice_is_read_row_by_row_from_a_change_until_it_is_quiet(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
-    whole = (await cover_of(sent)).slices
-    changed = {moment for moment in await change(sent, LATE) if moment < whole[-1] + SLICE}
+    whole = (await cover_of(late)).slices
+    changed = {moment for moment in await change(late, LATE) if moment < whole[-1] + SLICE}
     dirty = {slice_ for slice_ in whole if any(slice_ <= moment < slice_ + SLICE for moment in changed)}
     assert dirty
-    assert set((await cover_of(sent)).slices) == set(whole) - dirty
+    assert set((await cover_of(late)).slices) == set(whole) - dirty
     low = NOW - DAY
-    await agree(sent, monkeypatch, low, LATE, {"kind": "rerank"}, 0)
+    await agree(late, monkeypatch, low, LATE, {"kind": "rerank"}, 0)
     # Somebody may still be changing it.
-    await build(sent, LATE + QUIET / 2)
-    assert set((await cover_of(sent)).slices) == set(whole) - dirty
-    await build(sent, LATE + QUIET)
-    assert (await cover_of(sent)).slices == whole
-    assert await marks(sent) == 0
-    await agree(sent, monkeypatch, low, LATE, {"kind": "rerank"}, 1)
+    await build(late, LATE + QUIET / 2)
+    assert set((await cover_of(late)).slices) == set(whole) - dirty
+    await build(late, LATE + QUIET)
+    assert (await cover_of(late)).slices == whole
+    assert await marks(late) == 0
+    await agree(late, monkeypatch, low, LATE, {"kind": "rerank"}, 1)
 
 
 async def test_a_change_that_a_build_did_not_see_stands_behind_it(
@@ -223,70 +231,65 @@ async def test_a_change_that_a_build_did_not_see_stands_behind_it(
     await agree(sent, monkeypatch, NOW - DAY, LATE, {"kind": "rerank"})
 
 
-async def test_spans_that_begin_after_the_end_of_a_range_are_looked_for_in_rows(sent: Database) -> None:
-    await build(sent, LATE)
-    every = await cover_of(sent)
-    before = await cover_of(sent, LATE)
+async def test_spans_that_begin_after_the_end_of_a_range_are_looked_for_in_rows(late: Database) -> None:
+    every = await cover_of(late)
+    before = await cover_of(late, LATE)
     assert 0 < len(before.slices) < len(every.slices)
     assert before.latest < LATE <= every.latest
 
 
 async def test_an_hour_that_is_closed_takes_the_place_of_its_slices(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
-    await change(sent, LATE)
-    hours = await covered(sent)
-    await build(sent, NOW + HOUR + GRACE)
-    assert await covered(sent) == hours + 1
-    assert await slices(sent) == []
-    assert await marks(sent) == 0
-    assert await fetch(sent, "select from span_column where hour >= 100") == []
-    await agree(sent, monkeypatch, NOW - DAY, LATE, {})
+    await change(late, LATE)
+    hours = await covered(late)
+    await build(late, NOW + HOUR + GRACE)
+    assert await covered(late) == hours + 1
+    assert await slices(late) == []
+    assert await marks(late) == 0
+    assert await fetch(late, "select from span_column where hour >= 100") == []
+    await agree(late, monkeypatch, NOW - DAY, LATE, {})
 
 
 async def test_slices_of_an_hour_that_the_release_before_closed_are_not_read(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
 
     async def no_slices(*_: object) -> int:
         return 0
 
     monkeypatch.setattr(Slices, "build", no_slices)
-    await build(sent, NOW + HOUR + GRACE)
+    await build(late, NOW + HOUR + GRACE)
     # It marks none of them.
-    await fetch(sent, "update span set kind = 'rerank' where created_at >= $1", NOW)
-    assert len(await slices(sent)) == CLOSED
+    await fetch(late, "update span set kind = 'rerank' where created_at >= $1", NOW)
+    assert len(await slices(late)) == CLOSED
     question = ask(1, SPANS.name, (NOW, LATE), {"kind": "rerank", "environment": None}, by="created_at")
-    mine = await JsonQueries(sent).count(question)
+    mine = await JsonQueries(late).count(question)
     async with rows_alone(monkeypatch):
-        assert await JsonQueries(sent).count(question) == mine
+        assert await JsonQueries(late).count(question) == mine
 
 
-async def test_an_hour_without_a_span_left_leaves_no_slice(sent: Database) -> None:
-    await build(sent, LATE)
+async def test_an_hour_without_a_span_left_leaves_no_slice(late: Database) -> None:
 
     async def forget(connection: Connection) -> None:
         gone = await connection.fetch("delete from span where created_at >= $1 returning created_at", NOW)
         await mark_dirty(connection, [(1, row["created_at"]) for row in gone], SPANS, LATE)
 
-    await sent.run(forget)
-    await build(sent, LATE + 2 * HOUR)
-    assert await slices(sent) == []
-    assert await marks(sent) == 0
-    assert await fetch(sent, "select from span_column where hour >= 100") == []
+    await late.run(forget)
+    await build(late, LATE + 2 * HOUR)
+    assert await slices(late) == []
+    assert await marks(late) == 0
+    assert await fetch(late, "select from span_column where hour >= 100") == []
 
 
-async def test_what_is_erased_is_not_left_in_a_slice(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await build(sent, LATE)
+async def test_what_is_erased_is_not_left_in_a_slice(late: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     days = [NOW.replace(hour=0)]
-    await sent.run(lambda connection: drop_day_columns(connection, 1, days))
-    assert await fetch(sent, "select from span_column where hour >= 100") == []
-    assert (await cover_of(sent)).slices == []
-    await agree(sent, monkeypatch, NOW - DAY, LATE, {})
-    await build(sent, LATE)
-    assert len(await slices(sent)) == CLOSED
+    await late.run(lambda connection: drop_day_columns(connection, 1, days))
+    assert await fetch(late, "select from span_column where hour >= 100") == []
+    assert (await cover_of(late)).slices == []
+    await agree(late, monkeypatch, NOW - DAY, LATE, {})
+    await build(late, LATE)
+    assert len(await slices(late)) == CLOSED
 
 
 async def test_few_spans_make_no_slice(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,38 +339,36 @@ async def test_two_replicas_write_a_slice_once(sent: Database) -> None:
     assert await other.build(LATE, 50) == 0
 
 
-async def test_days_of_the_release_before_are_right(sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await build(sent, LATE)
+async def test_days_of_the_release_before_are_right(late: Database, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def upgrade(connection: Connection) -> None:
         # It does not say when the last of their spans began.
         await connection.execute("update span_column_day set latest = null, latest_at = null")
         await connection.execute((MIGRATIONS / "0338_latest_spans.sql").read_text(encoding="utf-8"))
 
-    await sent.run(upgrade)
-    assert {row["latest"] for row in await fetch(sent, "select latest from span_column_day")} <= {
+    await late.run(upgrade)
+    assert {row["latest"] for row in await fetch(late, "select latest from span_column_day")} <= {
         NOW,
         NOW.replace(hour=0),
     }
-    await agree(sent, monkeypatch, NOW - DAY, LATE, {"status": "error"})
+    await agree(late, monkeypatch, NOW - DAY, LATE, {"status": "error"})
     # Unless a clock ran ahead.
     ahead = "update span set started_at = $2 where span_id in (select span_id from span where created_at < $1"
-    await fetch(sent, f"{ahead} order by created_at desc limit 1)", NOW, NOW + timedelta(minutes=50))
-    await sent.run(upgrade)
-    assert (await cover_of(sent)).latest == NOW.replace(hour=0) + DAY
+    await fetch(late, f"{ahead} order by created_at desc limit 1)", NOW, NOW + timedelta(minutes=50))
+    await late.run(upgrade)
+    assert (await cover_of(late)).latest == NOW.replace(hour=0) + DAY
 
 
 async def test_a_day_that_the_release_before_changed_does_not_say_when_its_last_span_began(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
-    assert (await cover_of(sent, LATE)).latest < LATE
-    await fetch(sent, "update span_column_day set changed_at = changed_at + interval '1 second'")
-    assert (await cover_of(sent, LATE)).latest > LATE + DAY
-    await agree(sent, monkeypatch, NOW - DAY, LATE, {"status": "error"})
+    assert (await cover_of(late, LATE)).latest < LATE
+    await fetch(late, "update span_column_day set changed_at = changed_at + interval '1 second'")
+    assert (await cover_of(late, LATE)).latest > LATE + DAY
+    await agree(late, monkeypatch, NOW - DAY, LATE, {"status": "error"})
     # Nor does it once this one has written the next hour of the day.
-    await build(sent, NOW + HOUR + GRACE)
-    assert (await cover_of(sent, LATE)).latest > LATE + DAY
+    await build(late, NOW + HOUR + GRACE)
+    assert (await cover_of(late, LATE)).latest > LATE + DAY
 
 
 async def test_slow_work_marks_what_may_be_written_before_it_ends(sent: Database) -> None:
@@ -381,11 +382,10 @@ async def test_slow_work_marks_what_may_be_written_before_it_ends(sent: Database
         assert ((await cover_of(sent)).slices[0] == NOW) is not slow
 
 
-async def test_a_full_hour_marks_all_of_its_slices(sent: Database) -> None:
-    await build(sent, LATE)
-    await sent.run(lambda connection: mark_dirty(connection, [(1, NOW)], SPANS, LATE))
-    assert (await cover_of(sent)).slices == []
-    assert await marks(sent) == (LATE - NOW) // SLICE
+async def test_a_full_hour_marks_all_of_its_slices(late: Database) -> None:
+    await late.run(lambda connection: mark_dirty(connection, [(1, NOW)], SPANS, LATE))
+    assert (await cover_of(late)).slices == []
+    assert await marks(late) == (LATE - NOW) // SLICE
 
 
 async def test_spans_of_long_ago_leave_no_mark_of_a_slice(sent: Database) -> None:
@@ -394,14 +394,13 @@ async def test_spans_of_long_ago_leave_no_mark_of_a_slice(sent: Database) -> Non
 
 
 async def test_ranges_at_the_ends_of_time_are_what_rows_say(
-    sent: Database, monkeypatch: pytest.MonkeyPatch
+    late: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await build(sent, LATE)
     first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     middle = NOW + timedelta(minutes=30)
     for low, high in ((first, first), (first, middle), (middle, middle), (middle, LATE), (middle, last)):
         for by in ("created_at", "started_at"):
             question = ask(1, SPANS.name, (low, high), {"environment": "production"}, by=by, measure="tokens")
-            mine = await JsonQueries(sent).facets(question, "model_id", 50)
+            mine = await JsonQueries(late).facets(question, "model_id", 50)
             async with rows_alone(monkeypatch):
-                assert await JsonQueries(sent).facets(question, "model_id", 50) == mine
+                assert await JsonQueries(late).facets(question, "model_id", 50) == mine
