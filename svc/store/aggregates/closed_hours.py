@@ -94,11 +94,11 @@ async def _mark_slices(
         f"insert into {dataset.table}_slice_mark (project_id, slice, marked_at) select p, s, $3"
         " from unnest($1::bigint[], $2::timestamptz[]) as marks (p, s) where (s > $4"
         f" or exists (select from {dataset.table}_slice where project_id = p and slice = s))"
-        f" and not exists (select from {dataset.table}_slice_mark m where m.project_id = p and m.slice = s"
-        " and m.marked_at > $5)",
+        f" and ($5 or not exists (select from {dataset.table}_slice_mark m where m.project_id = p"
+        " and m.slice = s and m.marked_at > $6))",
         [project_id for project_id, _ in marked],
         [slice_ for _, slice_ in marked],
-        *(now, now - _MAY_BE_BUILDING, now if slow else now - _YOUNG),
+        *(now, now - _MAY_BE_BUILDING, slow, now - _YOUNG),
     )
 
 
