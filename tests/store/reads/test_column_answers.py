@@ -156,7 +156,7 @@ async def answers(
     queries: JsonQueries, low: datetime, high: datetime, by: str, filters: Any, turn: int
 ) -> list[Any]:
     found: list[Any] = []
-    for number, measure in share(list(enumerate(MEASURES)), turn, 3):
+    for number, measure in share(list(enumerate(MEASURES)), turn, 5):
         question = ask(1, SPANS.name, (low, high), filters, by=by, measure=measure)
         found.append(await queries.count(question))
         found.append(await queries.timeseries(question, "hour", "status", 9))
