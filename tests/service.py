@@ -249,6 +249,16 @@ def once_in_a_run(name: str, make: Callable[[Path], None]) -> Path:
     return made
 
 
+@contextmanager
+def copy_filled(name: str, fill: Callable[[Path], None]) -> Iterator[Path]:
+    """A copy of a data folder that is filled once in a run."""
+    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as made:
+        # The database's account passes through it.
+        os.chmod(made, 0o755)
+        copy_made(Path(made) / "data", once_in_a_run(name, fill))
+        yield Path(made) / "data"
+
+
 def _make(folder: Path) -> None:
     """The data folder of a service that was started and stopped once."""
     with _started(folder, folder.parent, {}, errors_expected=False):

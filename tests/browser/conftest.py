@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 from tests.chromium import BrowserMissing
 from tests.chromium import chromium as launched
 from tests.conftest import missing
-from tests.service import Service, copy_made, in_memory, once_in_a_run, running
+from tests.service import Service, copy_filled, copy_made, running
 
 BASE = "/orgs/default/projects/default"
 EMAIL, PASSWORD = "owner@example.org", "correct horse battery"
@@ -138,16 +136,6 @@ def fill_demo(folder: Path) -> None:
     copy_made(folder)
     with running(folder) as service:
         service.command("demo", "--url", service.url)
-
-
-@contextmanager
-def copy_filled(name: str, fill: Callable[[Path], None]) -> Iterator[Path]:
-    """A copy of a data folder that is filled once in a run."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as made:
-        # The database's account passes through it.
-        os.chmod(made, 0o755)
-        copy_made(Path(made) / "data", once_in_a_run(name, fill))
-        yield Path(made) / "data"
 
 
 @pytest.fixture(scope="package")

@@ -13,7 +13,6 @@ import secrets
 import shutil
 import ssl
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.browser.conftest import fill_four_weeks
 from tests.certificates import pair_for, trusting
 from tests.conftest import missing
 from tests.e2e.test_sub_path import EMAIL, PASSWORD, PATH, walked
-from tests.service import Service, copy_made, free_port, in_memory, once_in_a_run, running, until
+from tests.service import Service, copy_filled, free_port, running, until
 from tests.wire import request, span
 
 pytestmark = pytest.mark.release
@@ -58,12 +57,9 @@ http {{
 @pytest.fixture(scope="module")
 def below() -> Iterator[Service]:
     """One with four weeks, behind a proxy that ends TLS."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as made:
-        # The database's account passes through it.
-        os.chmod(made, 0o755)
-        folder = Path(made) / "data"
-        copy_made(folder, once_in_a_run("four-weeks", fill_four_weeks))
-        with running(
+    with (
+        copy_filled("four-weeks", fill_four_weeks) as folder,
+        running(
             folder,
             SVC_BASE_PATH=PATH,
             SITE_DOMAIN=DOMAIN,
@@ -72,8 +68,9 @@ def below() -> Iterator[Service]:
             SVC_SECRET_KEY=base64.b64encode(secrets.token_bytes(32)).decode(),
             SVC_AUTH_COOKIE_PASSWORD=secrets.token_hex(32),
             SVC_DETECTORS_INTERVAL_SECONDS="3600",
-        ) as service:
-            yield service
+        ) as service,
+    ):
+        yield service
 
 
 @contextmanager

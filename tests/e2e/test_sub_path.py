@@ -6,12 +6,9 @@ outside of the path is asked of another application.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
@@ -23,7 +20,7 @@ from svc.web.shell.page import PROJECT
 from svc.web.table import PAGES
 from tests.browser.conftest import fill_four_weeks
 from tests.examples import at_length
-from tests.service import PLAIN, Service, copy_made, in_memory, once_in_a_run, running
+from tests.service import PLAIN, Service, copy_filled, running
 from tests.terminator import Terminator, terminated
 
 PATH = "/traces"
@@ -66,13 +63,11 @@ class Addresses(HTMLParser):
 @pytest.fixture(scope="module")
 def below() -> Iterator[Service]:
     """One with four weeks that detectors have judged."""
-    with tempfile.TemporaryDirectory(prefix="trace-svc-", dir=in_memory()) as made:
-        # The database's account passes through it.
-        os.chmod(made, 0o755)
-        folder = Path(made) / "data"
-        copy_made(folder, once_in_a_run("four-weeks", fill_four_weeks))
-        with running(folder, SVC_BASE_PATH=PATH, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service:
-            yield service
+    with (
+        copy_filled("four-weeks", fill_four_weeks) as folder,
+        running(folder, SVC_BASE_PATH=PATH, SVC_DETECTORS_INTERVAL_SECONDS="3600") as service,
+    ):
+        yield service
 
 
 @pytest.fixture(

@@ -35,7 +35,7 @@ from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
 #: Late in its hour, of which all slices but the last are closed.
 LATE: Final = NOW + timedelta(minutes=57, seconds=30)
 CLOSED: Final = int((LATE - GRACE - NOW) / SLICE)
-#: What groups of traces tell; the others are asked of each.
+#: Where the groups of slices stand beside those of hours.
 TABLES: Final = ("trace_group", "trace_cube", "trace_code", "trace_code_page")
 
 
@@ -86,6 +86,12 @@ async def slices(store: Database) -> Sequence[datetime]:
         return built.slices
 
     return await store.run(work)
+
+
+async def nothing_is_left_of_slices(store: Database) -> None:
+    assert await fetch(store, "select from trace_slice") == []
+    for table in TABLES:
+        assert await fetch(store, f"select from {table} where hour > $1", LATE + HOUR) == []
 
 
 async def page(store: Database, asked: dict[str, Any]) -> list[str]:
@@ -222,19 +228,15 @@ async def test_slices_of_closed_hours_go_in_turns(late: Database) -> None:
     slow_replica = Slices(late, attrs.evolve(TRACE_SLICES, few=1))
     cleared = [await slow_replica.build(NOW + HOUR + GRACE, 4) for _ in range(4)]
     assert cleared == [4, 4, CLOSED - 8, 0]
-    for table in ("trace_slice", *TABLES):
-        held = "hour > $1" if table in TABLES else "slice > $1"
-        assert await fetch(late, f"select from {table} where {held}", LATE + HOUR) == []
+    await nothing_is_left_of_slices(late)
 
 
 async def test_a_closed_hour_takes_the_place_of_its_slices(late: Database, clock: Clock) -> None:
     await late.run(lambda connection: mark_dirty(connection, [(1, NOW)], TRACES, LATE))
     clock.now = NOW + HOUR + GRACE
     await build(late, clock.now)
-    for table in ("trace_slice", "trace_slice_mark"):
-        assert await fetch(late, f"select from {table}") == []
-    for table in TABLES:
-        assert await fetch(late, f"select from {table} where hour > $1", LATE + HOUR) == []
+    assert await fetch(late, "select from trace_slice_mark") == []
+    await nothing_is_left_of_slices(late)
     await all_agree(late, clock, random.Random(5))
 
 
@@ -256,8 +258,7 @@ async def test_what_is_erased_is_not_left_in_a_slice(late: Database, clock: Cloc
     day = NOW.replace(hour=0)
     await late.run(lambda connection: drop_day_columns(connection, 1, [day]))
     assert await slices(late) == []
-    for table in TABLES:
-        assert await fetch(late, f"select from {table} where hour > $1", LATE + HOUR) == []
+    await nothing_is_left_of_slices(late)
     await all_agree(late, clock, random.Random(6))
     await build(late, LATE)
     assert len(await slices(late)) == CLOSED
@@ -271,7 +272,6 @@ async def test_a_part_of_an_id_is_looked_for_in_rows_of_slices(late: Database) -
 
 
 async def test_a_trace_that_goes_on_marks_its_slice_twice_a_minute(late: Database) -> None:
-
     async def marks_after(seconds: float, *, slow: bool = False) -> int:
         now = LATE + timedelta(seconds=seconds)
         await late.run(

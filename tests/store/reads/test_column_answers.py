@@ -277,7 +277,6 @@ async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_
 
 @pytest.mark.release
 async def test_days_that_are_gone_leave_no_column(whole: Database) -> None:
-
     async def forget(connection: Connection) -> None:
         rows = await connection.fetch("delete from span returning created_at")
         await mark_dirty(connection, [(1, row["created_at"]) for row in rows], SPANS, NOW + DAY)
