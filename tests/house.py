@@ -446,6 +446,21 @@ def rows_by_executemany(tree: Tree) -> list[str]:
     ]
 
 
+def transactions_without_an_end(tree: Tree) -> list[str]:
+    """asyncpg's own transaction has no bound when it is given up; `one_transaction` has."""
+    return [
+        path
+        for path, module in tree.modules.items()
+        if path != "svc/store/postgres/transactions.py"
+        and any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "transaction"
+            for node in ast.walk(module)
+        )
+    ]
+
+
 def processes_started_elsewhere(tree: Tree) -> list[str]:
     """A process of ours is started in one way."""
     return [

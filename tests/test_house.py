@@ -54,6 +54,10 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
         {"svc/store/reads/a.py": "async def write(c): await c.executemany('', [])"},
         "svc/store/reads/a.py",
     ),
+    "transactions_without_an_end": (
+        {"svc/store/reads/a.py": "async def write(c):\n    async with c.transaction(): pass"},
+        "svc/store/reads/a.py",
+    ),
     "processes_started_elsewhere": ({"actors/a.py": "import sys\nprint(sys.executable)"}, "actors/a.py"),
     "asyncio_beyond_the_border": ({"svc/front/a.py": "def f():\n    import trio_asyncio"}, "svc/front/a.py"),
     "silent_modules": ({"actors/a.py": "x = 1"}, "actors/a.py"),

@@ -22,6 +22,7 @@ import asyncpg
 import attrs
 
 from svc.store.postgres.database import Connection
+from svc.store.postgres.transactions import one_transaction
 
 _CREATE: Final = re.compile(r"create (unique )?index (\w+) on (\w+)\s(.+)", re.DOTALL)
 _MOST_NAME: Final = 63
@@ -129,7 +130,7 @@ class _Briefly:
         give_up_s = loop.time() + self.patience_s
         while True:
             try:
-                async with self.connection.transaction():
+                async with one_transaction(self.connection):
                     await self.connection.execute(f"set local lock_timeout = '{self.lock_timeout_s:.0f}s'")
                     await self.connection.execute(statement)
                 return

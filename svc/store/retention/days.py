@@ -24,6 +24,7 @@ from svc.domain.queries.datasets import SPANS, TOOL_CALLS, Dataset
 from svc.store.aggregates.closed_hours import HOUR, mark_dirty
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import columns_of, lock_days, midnight, partition
+from svc.store.postgres.transactions import one_transaction
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ async def _drop(
 ) -> None:
     async def work(connection: Connection) -> Freed | None:
         try:
-            async with connection.transaction():
+            async with one_transaction(connection):
                 return await drop_day(connection, table, day, now)
         except asyncpg.LockNotAvailableError:
             return None

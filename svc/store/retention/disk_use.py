@@ -23,6 +23,7 @@ from svc.domain.retention.disk_budget import PAYLOADS, DayBytes, DiskUse, DropSt
 from svc.store.accounts.audit import SYSTEM, record
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, lock_days, midnight, partition
+from svc.store.postgres.transactions import one_transaction
 from svc.store.retention.days import LOCK_PAUSE_S, LOCK_TRIES, LOCK_WAIT, STEP_TIMEOUT_S, drop_day
 from svc.store.retention.projects import sweep_traces
 from svc.store.retention.sweep import cite
@@ -79,7 +80,7 @@ class PostgresDiskStore:
 
         async def work(connection: Connection) -> list[Freed] | None:
             try:
-                async with connection.transaction():
+                async with one_transaction(connection):
                     return await _dropped(connection, step, now)
             except asyncpg.LockNotAvailableError:
                 return None

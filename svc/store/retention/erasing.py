@@ -35,6 +35,7 @@ from svc.store.aggregates.cubes import CubeStore, drop_day_columns
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.tombstones import hold_alone
+from svc.store.postgres.transactions import one_transaction
 from svc.store.retention.days import STEP_TIMEOUT_S
 from svc.store.retention.erased_evidence import forget_sessions, walk_evidence
 from svc.store.retention.erased_letters import clean_letters
@@ -138,9 +139,9 @@ class Erasing:
 
         async def work(connection: Connection) -> Erasure | None:
             with suppress(asyncpg.LockNotAvailableError):
-                async with connection.transaction():
+                async with one_transaction(connection):
                     return await self._step(connection, project_id)
-            async with connection.transaction():
+            async with one_transaction(connection):
                 row = await connection.fetchrow(_ROW, project_id)
                 return None if row is None else _erasure(row)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
@@ -88,6 +90,40 @@ async def test_the_first_of_works_at_once_that_fails_ends_the_others_and_is_what
     with pytest.raises(Outage), trio.fail_after(60):
         await store.run_all((endless, fails), timeout_s=3600)
     assert await values(store, "select 1") == [1]
+
+
+@pytest.mark.parametrize("transaction", [True, False])
+async def test_work_given_up_before_the_server_began_it_lets_go_and_the_server_ends_it(
+    store: Database, transaction: bool
+) -> None:
+    """A request to cancel that comes before the statement is ignored, so it would go on for an hour."""
+    pids: list[int] = []
+    given_up = trio.CancelScope()
+
+    async def endless(connection: Connection) -> None:
+        pids.append(await backend(connection))
+        os.kill(pids[0], signal.SIGSTOP)
+        given_up.cancel()
+        await connection.execute("select pg_sleep(3600)")
+
+    async def end_it() -> None:
+        # Only this ends a wait that nothing bounds.
+        await trio.sleep(60)
+        os.kill(pids[0], signal.SIGCONT)
+        await store.fetch("select pg_terminate_backend($1)", pids[0])
+        raise TimeoutError("the work did not let go")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_it)
+        with given_up:
+            await store.run(endless, transaction=transaction, timeout_s=3600)
+        nursery.cancel_scope.cancel()
+    assert given_up.cancelled_caught
+    os.kill(pids[0], signal.SIGCONT)
+    with trio.fail_after(60):
+        left = f"select 1 from pg_stat_activity where pid = {pids[0]}"
+        while await values(store, left):  # noqa: ASYNC110 - nothing tells of it
+            await trio.sleep(0.05)
 
 
 async def test_connections_that_nobody_needs_any_more_are_ended_though_nobody_comes(

@@ -474,8 +474,8 @@ class Explaining:
             def __init__(self, connection: Connection) -> None:
                 self._connection = connection
 
-            def transaction(self) -> Any:
-                return self._connection.transaction()
+            def transaction(self, **options: Any) -> Any:
+                return self._connection.transaction(**options)
 
             def __getattr__(self, verb: str) -> Any:
                 async def asked(sql: str, *values: Any) -> Any:

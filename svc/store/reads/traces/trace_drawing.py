@@ -23,6 +23,7 @@ from svc.domain.calendar import after
 from svc.store.aggregates.covered import Covered
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection
+from svc.store.postgres.transactions import one_transaction
 from svc.store.reads.traces.trace_filter import TraceFilter, both
 from svc.store.reads.traces.trace_groups import ids_left, stretches_of
 
@@ -142,7 +143,7 @@ async def _step(
     connection: Connection, wanted: CountedRange, high: datetime | None, size: int, left_s: float
 ) -> tuple[datetime | None, list[TraceBucket]]:
     """The buckets of at most so many of the newest rows before `high`, and since when these are counted."""
-    async with connection.transaction():
+    async with one_transaction(connection):
         # The first look may take as long as any question.
         if high is not None:
             limit_ms = max(1, round(_LONGEST * left_s * 1000))
