@@ -29,8 +29,9 @@ import trio_asyncio
 from hypothesis import HealthCheck, settings
 
 from protocol.database_address import Address
+from svc.runtime.asyncio_loop import asyncio_loop as loop_of_service
 from svc.runtime.garbage import collect_less, collect_seldom
-from svc.store.postgres.database import Database
+from svc.store.postgres.database import AWAY, Database
 from svc.store.postgres.embedded.server import Served, open_embedded
 from svc.store.postgres.migrate import migrate
 from tests import reused
@@ -196,7 +197,7 @@ _HASTY = ("fsync = off", "full_page_writes = off", "wal_compression = off")
 
 
 async def _make_template(server: Served) -> None:
-    async with trio_asyncio.open_loop():
+    async with loop_of_service(AWAY):
         for setting in _HASTY:
             await _execute(server, f"alter system set {setting}")
         await _execute(server, "select pg_reload_conf()")
@@ -209,7 +210,7 @@ async def _make_template(server: Served) -> None:
 @pytest.fixture
 async def asyncio_loop() -> AsyncIterator[None]:
     """The one asyncio loop of a test: fixtures run side by side, and loops must not overlap."""
-    async with trio_asyncio.open_loop():
+    async with loop_of_service(AWAY):
         yield
 
 

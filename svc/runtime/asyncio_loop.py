@@ -2,19 +2,39 @@
 
 Opened once, around everything else, by whoever opens the database. Never lets a stray callback end the
 process.
+
+What is ready runs at once, by whoever made it ready. trio-asyncio itself hands each callback to one task over
+a channel. That is a round of Trio's scheduler for every callback, and four for every statement: to read the
+answer, to go on with the work that waited for it, and two until the socket is read again. Here the task that
+reads the answer goes on with the work, so a statement takes one round: 0.6 of the processor time where one
+follows the other, and 0.4 where eight are under way at once (measured November 2026).
+
+Ordering: plain callbacks run in the order in which they became ready, never one within another. Timers, and
+what runs Trio functions for asyncio, are left to trio-asyncio, and so is everything once the loop is left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar, cast
 
+import trio
 import trio_asyncio
+from trio_asyncio._handles import AsyncHandle
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Callbacks that run in a row; the others wait for the scheduler's next round.
+MOST_AT_ONCE: Final = 64
+
+_LEFT_TO_LOOP: Final = (asyncio.TimerHandle, AsyncHandle)
 
 
 @asynccontextmanager
@@ -28,7 +48,116 @@ async def asyncio_loop(outages: tuple[type[BaseException], ...]) -> AsyncIterato
         # asyncio checks in its debug mode alone that a callback is no coroutine; here it was 3 % of the
         # processor time of a tool call (November 2026).
         loop._check_callback = _unchecked
-        yield
+        with ReadyCallbacks(loop).taken_over():
+            yield
+
+
+class ReadyCallbacks:
+    """The callbacks of a loop that are to run, in the order in which they became ready."""
+
+    def __init__(self, loop: trio_asyncio.TrioEventLoop) -> None:
+        self._loop = loop
+        self._ready: deque[asyncio.Handle] = deque()
+        self._leave_to_loop: Callable[[asyncio.Handle], asyncio.Handle] = loop._queue_handle
+        #: Stands in the loop's own queue where the loop is to run what is ready.
+        self._call = asyncio.Handle(self._called, (), loop)
+        self._is_called = False
+        #: Somebody runs what is ready, or is about to.
+        self._is_attended = False
+        self._has_ended = False
+
+    @contextmanager
+    def taken_over(self) -> Iterator[None]:
+        """Run what is ready on the loop, as long as it is open."""
+        ours = {
+            "_queue_handle": self._add,
+            "_io_task": self._watch,
+            "run_aio_coroutine": self._run_coroutine,
+        }
+        vars(self._loop).update(ours)
+        try:
+            yield
+        finally:
+            self._has_ended = True
+            for name in ours:
+                delattr(self._loop, name)
+            while self._ready:
+                self._leave_to_loop(self._ready.popleft())
+
+    def _add(self, handle: asyncio.Handle) -> asyncio.Handle:
+        if isinstance(handle, _LEFT_TO_LOOP):
+            return self._leave_to_loop(handle)
+        self._loop._check_closed()
+        self._ready.append(handle)
+        if not self._is_attended:
+            self._call_loop()
+        return handle
+
+    def _call_loop(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._leave_to_loop(self._call)
+
+    def _called(self) -> None:
+        self._is_called = False
+        self._run()
+
+    def _run(self, first: asyncio.Handle | None = None) -> None:
+        """Run what is ready, and what that makes ready. The loop goes on with what is left."""
+        self._is_attended = True
+        try:
+            if first is not None:
+                first._run()
+            for _ in range(MOST_AT_ONCE):
+                if not self._ready:
+                    return
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+        finally:
+            self._is_attended = False
+            if self._ready:
+                self._call_loop()
+
+    async def _watch(
+        self, descriptor: int, handle: Any, wait_until_ready: Callable[[int], Awaitable[None]]
+    ) -> None:
+        """Call a transport whenever its socket can be read, or written, and run what that makes ready.
+
+        Of a handle that is cancelled meanwhile the socket may be closed.
+        """
+        with handle._scope:
+            try:
+                while not handle.cancelled():
+                    try:
+                        await wait_until_ready(descriptor)
+                    except OSError:
+                        if handle.cancelled():
+                            return
+                        raise
+                    if handle.cancelled():
+                        return
+                    self._run(handle)
+                    if self._ready or self._has_ended:
+                        # What still waits may read or write this socket.
+                        await self._loop.synchronize()
+            except Exception as error:
+                handle._raise(error)
+
+    async def _run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Begin asyncio work here and now, and wait for it. What is given up by then does not begin."""
+        begins = trio.current_effective_deadline() > trio.current_time()
+        self._is_attended = begins
+        try:
+            self._loop._check_closed()
+            task = asyncio.ensure_future(coroutine, loop=self._loop)
+        except BaseException:
+            self._is_attended = False
+            coroutine.close()
+            raise
+        if begins:
+            self._run()
+        return cast(T, await trio_asyncio.run_aio_future(task))
 
 
 def _unchecked(_callback: object, _method: str) -> None:

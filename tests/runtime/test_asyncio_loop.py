@@ -1,0 +1,189 @@
+"""Callbacks of the asyncio loop run at once, in asyncio's own order, and leave room for others."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+from typing import Any
+
+import pytest
+import trio
+import trio_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc.runtime.asyncio_loop import MOST_AT_ONCE, asyncio_loop
+from svc.store.postgres.database import Connection, Database
+
+#: What a callback makes ready, and what these do.
+Tree = list["Tree"]
+Path = tuple[int, ...]
+TREES = st.recursive(st.just([]), lambda trees: st.lists(trees, max_size=4), max_leaves=300)
+
+
+def run_tree(tree: Tree, loop: asyncio.AbstractEventLoop, ran: list[Path]) -> None:
+    """Run a tree of callbacks, each of which says where it stands."""
+
+    def callback(branch: Tree, path: Path) -> None:
+        ran.append(path)
+        for number, child in enumerate(branch):
+            loop.call_soon(callback, child, (*path, number))
+
+    callback(tree, ())
+
+
+def size_of(tree: Tree) -> int:
+    return 1 + sum(map(size_of, tree))
+
+
+@given(tree=TREES)
+def test_callbacks_run_in_the_order_of_asyncio(tree: Tree) -> None:
+    size, theirs, ours = size_of(tree), list[Path](), list[Path]()
+
+    async def by_asyncio() -> None:
+        run_tree(tree, asyncio.get_running_loop(), theirs)
+        while len(theirs) < size:  # noqa: ASYNC110 - it is a turn of the loop
+            await asyncio.sleep(0)
+
+    async def by_trio() -> None:
+        async with asyncio_loop(()):
+            run_tree(tree, trio_asyncio.current_loop.get(), ours)
+
+    asyncio.run(by_asyncio())
+    # What is still to run when the loop is left runs then.
+    trio.run(by_trio)
+    assert ours == theirs
+
+
+class Rounds(trio.abc.Instrument):
+    """Counts the scheduler's rounds."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.number += 1
+
+
+async def test_a_statement_takes_one_round_of_the_scheduler(store: Database) -> None:
+    async def work(connection: Connection) -> None:
+        for _ in range(100):
+            await connection.fetchval("select 1")
+
+    await store.run(work)
+    rounds = Rounds()
+    trio.lowlevel.add_instrument(rounds)
+    await store.run(work)
+    trio.lowlevel.remove_instrument(rounds)
+    # Where an answer comes in two pieces it takes one more.
+    assert 100 <= rounds.number < 130
+
+
+async def test_many_callbacks_leave_room_for_others(asyncio_loop: None) -> None:
+    loop, ran = trio_asyncio.current_loop.get(), 0
+
+    def again() -> None:
+        nonlocal ran
+        ran += 1
+        if ran < 100 * MOST_AT_ONCE:
+            loop.call_soon(again)
+
+    loop.call_soon(again)
+    for _ in range(5):
+        await trio.lowlevel.checkpoint()
+    assert MOST_AT_ONCE <= ran <= 6 * MOST_AT_ONCE
+    with trio.fail_after(60):
+        await loop.synchronize()
+        while ran < 100 * MOST_AT_ONCE:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_work_begins_in_the_task_that_asks_for_it(asyncio_loop: None) -> None:
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append(trio.lowlevel.current_task().name)
+
+    await trio_asyncio.aio_as_trio(work)()
+    assert begun == [trio.lowlevel.current_task().name]
+
+
+async def test_work_that_is_given_up_does_not_begin(asyncio_loop: None) -> None:
+    begun: list[bool] = []
+
+    async def work() -> None:
+        begun.append(True)
+
+    with trio.CancelScope() as given_up:
+        given_up.cancel()
+        await trio_asyncio.aio_as_trio(work)()
+    assert given_up.cancelled_caught
+    assert begun == []
+
+
+async def test_a_callback_that_is_cancelled_does_not_run(asyncio_loop: None) -> None:
+    loop, ran = trio_asyncio.current_loop.get(), list[str]()
+    later = loop.call_soon(ran.append, "cancelled by another")
+    loop.call_soon(later.cancel)
+    loop.call_soon(ran.append, "cancelled").cancel()
+    first = loop.call_soon(ran.append, "not cancelled")
+    await loop.synchronize()
+    assert ran == ["cancelled by another", "not cancelled"]
+    first.cancel()
+
+
+async def test_who_reads_a_socket_later_gets_all_of_it(asyncio_loop: None) -> None:
+    """The callback of such a socket reads nothing; it makes ready what does."""
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.setblocking(False)
+
+        async def read() -> bytes:
+            loop, received = asyncio.get_running_loop(), b""
+            while piece := await loop.sock_recv(near, 1000):
+                received += piece
+            return received
+
+        async def write() -> None:
+            for number in range(100):
+                await trio.lowlevel.wait_writable(far)
+                far.send(b"%02d" % number)
+                await trio.lowlevel.checkpoint()
+            far.shutdown(socket.SHUT_WR)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                received = await trio_asyncio.aio_as_trio(read)()
+        assert received == b"".join(b"%02d" % number for number in range(100))
+
+
+async def test_a_callback_that_fails_is_told_and_the_others_run(caplog: pytest.LogCaptureFixture) -> None:
+    ran: list[str] = []
+    async with asyncio_loop((LookupError,)):
+        loop = trio_asyncio.current_loop.get()
+
+        def fail() -> None:
+            raise LookupError
+
+        loop.call_soon(fail)
+        loop.call_soon(ran.append, "ran")
+        await loop.synchronize()
+    assert ran == ["ran"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "a stray asyncio failure" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_queue_handle", ["self", "handle"]),
+        ("_io_task", ["self", "fd", "handle", "wait_ready"]),
+        ("run_aio_coroutine", ["self", "coro"]),
+    ],
+)
+def test_trio_asyncio_has_what_is_replaced(name: str, parameters: list[str]) -> None:
+    replaced: Any = getattr(trio_asyncio.TrioEventLoop, name)
+    assert list(inspect.signature(replaced).parameters) == parameters
