@@ -112,7 +112,6 @@ class Verdicts:
         """The living verdict on a token, or None when it has to be verified."""
         verdict = self._table.get(_digest(token))
         if verdict is None or verdict.until_s <= self._clock():
-            self.misses += 1
             return None
         self.hits += 1
         if isinstance(verdict.known, Grant):
@@ -192,6 +191,13 @@ class Keys:
     _verdicts: Verdicts
     _mailbox: trio.MemorySendChannel[Verify]
 
+    def granted(self, token: str) -> Grant | None:
+        """The grant of a token that was verified of late; None where that has to be asked for."""
+        verdict = self._verdicts.find(token) if is_token(token) else None
+        if verdict is None or not isinstance(verdict.known, Grant) or verdict.known.purpose is not None:
+            return None
+        return verdict.known
+
     async def verify(self, token: str, *, purposes: Collection[str] = ()) -> Answered:
         """Whose token this is. A text that is no token, and a known token, are answered at once.
 
@@ -208,6 +214,7 @@ class Keys:
         verdict = self._verdicts.find(token)
         if verdict is not None:
             return verdict.known
+        self._verdicts.misses += 1
         reply: Reply[Answered] = Reply()
         try:
             self._mailbox.send_nowait(Verify(token, reply))

@@ -10,12 +10,14 @@ reads the answer goes on with the work, so a statement takes one round: 0.6 of t
 follows the other, and 0.4 where eight are under way at once (measured November 2026).
 
 Ordering: plain callbacks run in the order in which they became ready, never one within another. Timers, and
-what runs Trio functions for asyncio, are left to trio-asyncio, and so is everything once the loop is left.
+what runs Trio functions for asyncio, are left to trio-asyncio, and so is everything once the loop is left. It
+is not woken for a timer that others come before, and cancelled ones are not kept until their time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -25,6 +27,7 @@ from typing import Any, Final, TypeVar, cast
 
 import trio
 import trio_asyncio
+from trio_asyncio._base import sniffio_library as libraries
 from trio_asyncio._handles import AsyncHandle
 
 log = logging.getLogger(__name__)
@@ -34,7 +37,8 @@ T = TypeVar("T")
 #: Callbacks that run in a row; the others wait for the scheduler's next round.
 MOST_AT_ONCE: Final = 64
 
-_LEFT_TO_LOOP: Final = (asyncio.TimerHandle, AsyncHandle)
+#: Cancelled timers that are kept, unless there are more others.
+_MOST_CANCELLED: Final = 100
 
 
 @asynccontextmanager
@@ -65,12 +69,15 @@ class ReadyCallbacks:
         #: Somebody runs what is ready, or is about to.
         self._is_attended = False
         self._has_ended = False
+        self._timers: list[asyncio.TimerHandle] = loop._timers
+        self._cancelled_timers = 0
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
         """Run what is ready on the loop, as long as it is open."""
         ours = {
             "_queue_handle": self._add,
+            "_timer_handle_cancelled": self._count_cancelled,
             "_io_task": self._watch,
             "run_aio_coroutine": self._run_coroutine,
         }
@@ -85,13 +92,29 @@ class ReadyCallbacks:
                 self._leave_to_loop(self._ready.popleft())
 
     def _add(self, handle: asyncio.Handle) -> asyncio.Handle:
-        if isinstance(handle, _LEFT_TO_LOOP):
+        if isinstance(handle, asyncio.TimerHandle):
+            return self._add_timer(handle)
+        if isinstance(handle, AsyncHandle):
             return self._leave_to_loop(handle)
         self._loop._check_closed()
         self._ready.append(handle)
         if not self._is_attended:
             self._call_loop()
         return handle
+
+    def _add_timer(self, timer: asyncio.TimerHandle) -> asyncio.Handle:
+        """The loop waits for the first one, and looks for it anew when that has come."""
+        if not self._timers or timer.when() < self._timers[0].when():
+            return self._leave_to_loop(timer)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def _count_cancelled(self, _timer: asyncio.TimerHandle) -> None:
+        self._cancelled_timers += 1
+        if self._cancelled_timers > max(_MOST_CANCELLED, len(self._timers) // 2):
+            self._timers[:] = [timer for timer in self._timers if not timer.cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
 
     def _call_loop(self) -> None:
         if not self._is_called:
@@ -105,6 +128,8 @@ class ReadyCallbacks:
     def _run(self, first: asyncio.Handle | None = None) -> None:
         """Run what is ready, and what that makes ready. The loop goes on with what is left."""
         self._is_attended = True
+        # By this it is told where a generator was begun, and so where it is closed.
+        library, libraries.name = libraries.name, "asyncio"
         try:
             if first is not None:
                 first._run()
@@ -115,6 +140,7 @@ class ReadyCallbacks:
                 if not handle.cancelled():
                     handle._run()
         finally:
+            libraries.name = library
             self._is_attended = False
             if self._ready:
                 self._call_loop()

@@ -217,6 +217,22 @@ async def test_a_known_token_is_granted_and_from_then_on_without_the_store(house
     assert (house.verdicts.hits, house.verdicts.misses) == (2, 1)
 
 
+async def test_a_grant_is_at_hand_where_its_token_was_verified_of_late(house: House) -> None:
+    token = house.token()
+    async with house.running():
+        assert house.keys.granted(token) is None
+        assert await house.keys.verify(token) == GRANT
+        assert house.keys.granted(token) == GRANT
+        assert house.verdicts.used == {GRANT.key_id}
+        # What is not asked for is no miss.
+        assert (house.verdicts.hits, house.verdicts.misses) == (1, 1)
+        house.keys.evict(Eviction(GRANT.key_id))
+        assert house.keys.granted(token) is None
+        assert await house.keys.verify(new_token("write")) is None
+    for nobody in ("no token", "", new_token("write")):
+        assert house.keys.granted(nobody) is None
+
+
 async def test_an_unknown_token_is_refused_and_from_then_on_without_the_store(house: House) -> None:
     async with house.running():
         token = new_token("write")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 import trio_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from svc.runtime.asyncio_loop import MOST_AT_ONCE, asyncio_loop
 from svc.store.postgres.database import Connection, Database
@@ -57,10 +61,13 @@ def test_callbacks_run_in_the_order_of_asyncio(tree: Tree) -> None:
 
 
 class Rounds(trio.abc.Instrument):
-    """Counts the scheduler's rounds."""
+    """Counts the scheduler's rounds, and the steps of tasks in them."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number = self.steps = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.steps += 1
 
     def before_io_wait(self, timeout: float) -> None:
         self.number += 1
@@ -99,6 +106,47 @@ async def test_many_callbacks_leave_room_for_others(asyncio_loop: None) -> None:
             await trio.lowlevel.checkpoint()
 
 
+@given(timers=st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=400))
+def test_timers_come_in_their_order_and_cancelled_ones_are_not_kept(timers: list[tuple[int, bool]]) -> None:
+    async def by_trio() -> list[int]:
+        ran: list[int] = []
+        async with asyncio_loop(()):
+            loop = trio_asyncio.current_loop.get()
+            for after_s, is_cancelled in timers:
+                timer = loop.call_later(after_s, ran.append, after_s)
+                if is_cancelled:
+                    timer.cancel()
+            await trio.sleep(20)
+            for after_s, _ in timers:
+                loop.call_later(after_s, ran.append, 20 + after_s)
+            for after_s, _ in timers:
+                loop.call_later(after_s, ran.append, -1).cancel()
+            await loop.synchronize()
+            waiting = [timer for timer in loop._timers if not timer.cancelled()]
+            assert len(loop._timers) <= 2 * max(100, len(waiting)) + 1
+            await trio.sleep(100)
+        return ran
+
+    expected = [after_s for after_s, is_cancelled in timers if not is_cancelled]
+    expected += [20 + after_s for after_s, _ in timers]
+    assert trio.run(by_trio, clock=MockClock(autojump_threshold=0)) == sorted(expected)
+
+
+async def test_the_loop_is_not_woken_for_a_timer_that_others_come_before(asyncio_loop: None) -> None:
+    loop = trio_asyncio.current_loop.get()
+    loop.call_later(1_000, list)
+    await loop.synchronize()
+    await trio.testing.wait_all_tasks_blocked()
+    rounds = Rounds()
+    trio.lowlevel.add_instrument(rounds)
+    for after_s in range(2_000, 2_100):
+        loop.call_later(after_s, list)
+    await trio.lowlevel.checkpoint()
+    steps = rounds.steps
+    trio.lowlevel.remove_instrument(rounds)
+    assert steps <= 1
+
+
 async def test_work_begins_in_the_task_that_asks_for_it(asyncio_loop: None) -> None:
     begun: list[str] = []
 
@@ -107,6 +155,29 @@ async def test_work_begins_in_the_task_that_asks_for_it(asyncio_loop: None) -> N
 
     await trio_asyncio.aio_as_trio(work)()
     assert begun == [trio.lowlevel.current_task().name]
+
+
+async def test_a_generator_that_asyncio_work_leaves_is_closed_by_asyncio(asyncio_loop: None) -> None:
+    closed: list[bool] = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            closed.append(True)
+
+    async def work() -> int:
+        await asyncio.sleep(0)
+        async for number in numbers():
+            return number
+        return 0
+
+    assert await trio_asyncio.aio_as_trio(work)() == 1
+    with trio.fail_after(60):
+        while not closed:
+            gc.collect()
+            await trio.lowlevel.checkpoint()
 
 
 async def test_work_that_is_given_up_does_not_begin(asyncio_loop: None) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from grpclib.protocol import H2Protocol
 from h2.events import RequestReceived, UnknownFrameReceived
@@ -35,11 +35,42 @@ _RENAMED: Final = {"grpc-timeout": TIMEOUT, "grpc-encoding": ENCODING}
 _GOAWAY: Final = struct.pack(">HBBBLLL", 0, 8, 7, 0, 0, (1 << 31) - 1, 0)
 
 
+class GatheredWrites:
+    """A transport that sends in one piece what is written before the loop's next turn.
+
+    grpclib writes an answer in three pieces, each of which is a system call here and wakes the client.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send it with what is written beside it."""
+        if not self._pieces:
+            self._loop.call_soon(self._send)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        """Send what was written, and close."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._pieces:
+            self._transport.write(b"".join(self._pieces))
+            self._pieces.clear()
+
+
 class GrpcConnection(H2Protocol):
     """grpclib's connection, which ignores frames it does not know and never raises over what it was sent."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, GatheredWrites(cast(asyncio.Transport, transport))))
         self.connection._connection.incoming_buffer = BodyFrames(server=True)
         # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
         self.processor.processors[UnknownFrameReceived] = lambda _event: None

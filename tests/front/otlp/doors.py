@@ -26,6 +26,9 @@ class AnyKey:
     async def verify(self, _token: str, *, purposes: Collection[str] = ()) -> Grant:
         return GRANT
 
+    def granted(self, _token: str) -> Grant:
+        return GRANT
+
 
 def intake(spool: Spool | None = None, *, max_body_bytes: int = 1_000_000, **options: Any) -> Intake:
     """An intake in front of a spool in memory."""

@@ -9,7 +9,6 @@ from typing import TypeVar
 import h2.events
 import pytest
 import trio
-import trio_asyncio
 
 from actors.spool.memory import MemorySpool
 from protocol.refusals import (
@@ -21,6 +20,7 @@ from protocol.refusals import (
 )
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.grpc_connection import METADATA_BYTES, bounded_metadata
+from svc.runtime.asyncio_loop import asyncio_loop
 from tests import wire
 from tests.e2e.hostile import EXPORT, Http2, http2, pseudo
 from tests.front.otlp.doors import TOKEN, AnyKey, intake, opened
@@ -38,7 +38,7 @@ BODY = wire.request(wire.span()).SerializeToString()
 
 async def with_door(work: Callable[[int], T], *, budget: int = 1_000_000) -> T:
     taken = intake(MemorySpool(budget))
-    async with trio_asyncio.open_loop():
+    async with asyncio_loop(()):
         door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
         port = await opened(door)
         try:
@@ -155,3 +155,24 @@ async def test_an_unimplemented_method_is_refused_as_grpc_has_it(path: bytes, te
     assert said[b":status"] == b"200"
     assert said[b"content-type"] == b"application/grpc+proto"
     assert (said[b"grpc-status"], said[b"grpc-message"].decode()) == (b"12", text)
+
+
+async def test_an_answer_comes_in_one_piece() -> None:
+    def work(port: int) -> list[str]:
+        with http2(port) as client:
+            # Of the first one the table of headers is made.
+            assert call(client) == (0, "")
+            assert client.ping()
+            client.state.send_headers(3, pseudo(EXPORT.encode(), b"POST", *HEADERS))
+            client.state.send_data(3, b"\0" + len(BODY).to_bytes(4, "big") + BODY, end_stream=True)
+            client.flush()
+            events = client.state.receive_data(client.sock.recv(65536))
+            return [type(event).__name__ for event in events if getattr(event, "stream_id", 3) == 3]
+
+    told = await with_door(work)
+    assert [name for name in told if name != "WindowUpdated"] == [
+        "ResponseReceived",
+        "DataReceived",
+        "TrailersReceived",
+        "StreamEnded",
+    ]

@@ -8,7 +8,6 @@ import json
 import h2.events
 import pytest
 import trio
-import trio_asyncio
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
@@ -22,6 +21,7 @@ from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas, QuotaSizes
 from svc.front.otlp.signals import OTHERS, Signal
+from svc.runtime.asyncio_loop import asyncio_loop
 from tests import log_bodies
 from tests.e2e.hostile import http2, pseudo
 from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, opened, request
@@ -177,7 +177,7 @@ async def called(taken: Intake, signal: Signal, body: bytes) -> bytes:
             assert (b"grpc-status", b"0") in [tuple(header) for header in trailers.headers or ()]
             return bytes(data.data[5:])
 
-    async with trio_asyncio.open_loop():
+    async with asyncio_loop(()):
         door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
         port = await opened(door)
         try:

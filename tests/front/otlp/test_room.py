@@ -8,12 +8,12 @@ import json
 import h2.events
 import pytest
 import trio
-import trio_asyncio
 
 from actors.spool.memory import MemorySpool
 from protocol.refusals import NEVER_FITS, SPOOL_FULL
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.server.door import HungUp
+from svc.runtime.asyncio_loop import asyncio_loop
 from tests import wire
 from tests.e2e.hostile import EXPORT, http2, pseudo
 from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, opened, request
@@ -128,7 +128,7 @@ async def test_a_message_over_grpc_counts_before_it_is_read_and_gives_its_room_b
             until(lambda: not spool.state().reserved_bytes)
             return held, dict(answer.headers)[b"grpc-status"]
 
-    async with trio_asyncio.open_loop():
+    async with asyncio_loop(()):
         port = await opened(door)
         held, status = await trio.to_thread.run_sync(call, port)
         await door.close(1.0)

@@ -8,7 +8,6 @@ import attrs
 import h2.events
 import pytest
 import trio
-import trio_asyncio
 from trio.testing import MockClock
 
 from protocol.refusals import BODY_TIMEOUT
@@ -16,6 +15,7 @@ from svc.front.otlp import grpc as otlp_grpc
 from svc.front.otlp import http as otlp_http
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
+from svc.runtime.asyncio_loop import asyncio_loop
 from tests.e2e.hostile import EXPORT, http2, pseudo
 from tests.front.otlp.doors import TOKEN, AnyKey, intake, opened
 
@@ -74,7 +74,7 @@ async def test_a_message_that_never_ends_is_answered_over_grpc(monkeypatch: pyte
             assert isinstance(answer, h2.events.ResponseReceived)
             return {bytes(name): bytes(value) for name, value in answer.headers}
 
-    async with trio_asyncio.open_loop():
+    async with asyncio_loop(()):
         port = await opened(door)
         said = await trio.to_thread.run_sync(call, port)
         await door.close(1.0)

@@ -34,7 +34,7 @@ async def work(connection):
 
 async def main():
     address = Address(sys.argv[1], int(sys.argv[2]), "owner", "secret of the test", "postgres")
-    async with trio_asyncio.open_loop(), Database(address).opened() as database:
+    async with asyncio_loop(()), Database(address).opened() as database:
         await database.run(work, timeout_s=600)
 
 trio.run(main)

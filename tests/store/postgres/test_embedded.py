@@ -33,6 +33,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.embedded import cluster as disk
 from svc.store.postgres.embedded import liveness, server_log
 from svc.store.postgres.embedded import server as embedded
@@ -128,7 +129,7 @@ async def ask(served: Served, sql: str, password: str | None = None) -> Any:
         finally:
             await connection.close()
 
-    async with trio_asyncio.open_loop():
+    async with asyncio_loop(()):
         answer = await trio_asyncio.aio_as_trio(partial(outcome.acapture, crossing))()
     return answer.unwrap()  # out here, because the loop would wrap what is raised into a group
 
