@@ -116,6 +116,7 @@ _FIRST = (
     "e2e/test_fresh_clone.py",
     "e2e/test_disk_died.py",
     "e2e/test_alerts.py",
+    "e2e/test_floods.py",
     "e2e/test_life.py",
     "chaos/",
     "browser/",
