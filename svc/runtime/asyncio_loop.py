@@ -11,7 +11,8 @@ follows the other, and 0.4 where eight are under way at once (measured November 
 
 Ordering: plain callbacks run in the order in which they became ready, never one within another. Timers, and
 what runs Trio functions for asyncio, are left to trio-asyncio, and so is everything once the loop is left. It
-is not woken for a timer that others come before, and cancelled ones are not kept until their time.
+is not woken for a timer that others come before, and cancelled ones are not kept until their time. Nobody
+stops the loop while it is held open: that would end whoever runs the callback.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, TypeVar, cast
 
 import trio
@@ -34,8 +36,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Callbacks that run in a row; the others wait for the scheduler's next round.
+#: Callbacks that run in a row, and for how long; the others wait for the scheduler's next round.
 MOST_AT_ONCE: Final = 64
+AT_ONCE_S: Final = 0.005
 
 #: Cancelled timers that are kept, unless there are more others.
 _MOST_CANCELLED: Final = 100
@@ -130,11 +133,12 @@ class ReadyCallbacks:
         self._is_attended = True
         # By this it is told where a generator was begun, and so where it is closed.
         library, libraries.name = libraries.name, "asyncio"
+        until_s = perf_counter() + AT_ONCE_S
         try:
             if first is not None:
                 first._run()
             for _ in range(MOST_AT_ONCE):
-                if not self._ready:
+                if not self._ready or perf_counter() > until_s:
                     return
                 handle = self._ready.popleft()
                 if not handle.cancelled():
@@ -179,6 +183,8 @@ class ReadyCallbacks:
             task = asyncio.ensure_future(coroutine, loop=self._loop)
         except BaseException:
             self._is_attended = False
+            if self._ready:
+                self._call_loop()
             coroutine.close()
             raise
         if begins:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import socket
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from svc.runtime.asyncio_loop import MOST_AT_ONCE, asyncio_loop
+from svc.runtime.asyncio_loop import AT_ONCE_S, MOST_AT_ONCE, asyncio_loop
 from svc.store.postgres.database import Connection, Database
+from svc.store.spans.loop_turn import LoopTurn
 
 #: What a callback makes ready, and what these do.
 Tree = list["Tree"]
@@ -145,6 +147,32 @@ async def test_the_loop_is_not_woken_for_a_timer_that_others_come_before(asyncio
     steps = rounds.steps
     trio.lowlevel.remove_instrument(rounds)
     assert steps <= 1
+
+
+async def test_work_that_rests_between_long_turns_lets_others_go_on(asyncio_loop: None) -> None:
+    told: list[str] = []
+
+    async def work() -> None:
+        turn = LoopTurn(0.0)
+        for _ in range(10):
+            told.append("turn")
+            until_s = time.perf_counter() + 2 * AT_ONCE_S
+            while time.perf_counter() < until_s:
+                pass
+            await turn.rest()
+
+    async def go_on() -> None:
+        while True:
+            told.append("other")
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(go_on)
+        await trio_asyncio.aio_as_trio(work)()
+        nursery.cancel_scope.cancel()
+    assert told.count("turn") == 10
+    # Within a round of the scheduler either may be first.
+    assert "turn turn turn" not in " ".join(told)
 
 
 async def test_work_begins_in_the_task_that_asks_for_it(asyncio_loop: None) -> None:
