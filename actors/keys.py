@@ -111,12 +111,14 @@ class Verdicts:
     def find(self, token: str) -> _Verdict | None:
         """The living verdict on a token, or None when it has to be verified."""
         verdict = self._table.get(_digest(token))
-        if verdict is None or verdict.until_s <= self._clock():
-            return None
+        return None if verdict is None or verdict.until_s <= self._clock() else verdict
+
+    def answer(self, verdict: _Verdict) -> Known:
+        """What a verdict says, counted as a hit and as a use of its key."""
         self.hits += 1
         if isinstance(verdict.known, Grant):
             self.used.add(verdict.known.key_id)
-        return verdict
+        return verdict.known
 
     def last_known(self, token: str) -> Grant | None:
         """The grant that the store gave a token last, however long ago, unless it was evicted by name."""
@@ -196,6 +198,7 @@ class Keys:
         verdict = self._verdicts.find(token) if is_token(token) else None
         if verdict is None or not isinstance(verdict.known, Grant) or verdict.known.purpose is not None:
             return None
+        self._verdicts.answer(verdict)
         return verdict.known
 
     async def verify(self, token: str, *, purposes: Collection[str] = ()) -> Answered:
@@ -213,7 +216,7 @@ class Keys:
             return None
         verdict = self._verdicts.find(token)
         if verdict is not None:
-            return verdict.known
+            return self._verdicts.answer(verdict)
         self._verdicts.misses += 1
         reply: Reply[Answered] = Reply()
         try:

@@ -301,6 +301,7 @@ class OtlpGrpc:
             intake = self._intake.take(grant, body, encoding, "protobuf", room, signal)
             if isinstance(intake, Held | Large):
                 intake = await trio_asyncio.trio_as_aio(self._intake.settled)(intake)
+                _end_if_given_up()
         if isinstance(intake, Refusal):
             return _failure(intake)
         return success(intake.screening, "protobuf", signal)
@@ -362,6 +363,13 @@ class OtlpGrpc:
         if compressed != 1 or encoding not in COMPRESSIONS:
             return _Failure(Status.UNIMPLEMENTED, GRPC_COMPRESSION)
         return body, encoding
+
+
+def _end_if_given_up() -> None:
+    """Raise `CancelledError` where a call was given up during Trio work that went on to its end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _fail(stream: Stream[bytes, bytes], failure: _Failure) -> None:
