@@ -23,7 +23,7 @@ from protocol.database_address import Address
 from protocol.storage import Outage, Slow, StoreRefused
 from svc.store.postgres.connections import Connection as Connection
 from svc.store.postgres.connections import Connections
-from svc.store.postgres.servers import CONNECT_TIMEOUT_S, NoServer, Servers
+from svc.store.postgres.servers import CLIENT_CHECK, CONNECT_TIMEOUT_S, NoServer, Servers
 from svc.store.postgres.together import run_together
 from svc.store.postgres.transactions import one_transaction
 
@@ -83,7 +83,7 @@ def _session_settings(statement_timeout_s: float) -> dict[str, str]:
         # Questions here are short: starting workers took 15 of 23 ms (measured November 2026), and the other
         # cores have spans to store.
         "max_parallel_workers_per_gather": "0",
-        "client_connection_check_interval": _GONE_CLIENT_MS,
+        CLIENT_CHECK: _GONE_CLIENT_MS,
         **_DEAD_CLIENT,
     }
 

@@ -31,6 +31,10 @@ CONNECT_TIMEOUT_S: Final = 10.0
 #: What each of several servers gets.
 SERVER_TIMEOUT_S: Final = 3.0
 
+#: The setting by which a server notices, while a statement runs, that a client is gone. A server whose system
+#: cannot tell it, such as Windows, refuses every session that asks for it.
+CLIENT_CHECK: Final = "client_connection_check_interval"
+
 #: The server's machine is asked after ten seconds of silence, and dead after three such questions.
 _PROBES: Final[Mapping[str, int]] = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
 
@@ -100,6 +104,20 @@ class Servers:
             raise
 
     async def _session(self, host: Host, target: Target | None, timeout_s: float) -> Connection:
+        try:
+            connection = await self._begin(host, target, timeout_s)
+        except (asyncpg.InvalidParameterValueError, asyncpg.UndefinedObjectError):
+            if self._settings.pop(CLIENT_CHECK, None) is None:
+                raise
+            connection = await self._begin(host, target, timeout_s)
+        if not Path(host[0]).is_absolute():
+            _keep_alive(connection)
+        if self.several:
+            self._at[connection] = host
+            connection.add_termination_listener(self._forget)
+        return connection
+
+    async def _begin(self, host: Host, target: Target | None, timeout_s: float) -> Connection:
         name, port = host
         connection: Connection = await asyncpg.connect(
             host=name,
@@ -114,11 +132,6 @@ class Servers:
             server_settings=self._settings,
             target_session_attrs=None if target is None else SessionAttribute(target),
         )
-        if not Path(name).is_absolute():
-            _keep_alive(connection)
-        if self.several:
-            self._at[connection] = host
-            connection.add_termination_listener(self._forget)
         return connection
 
     def _forget(self, connection: Any) -> None:

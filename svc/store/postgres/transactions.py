@@ -25,15 +25,15 @@ async def one_transaction(
 ) -> AsyncIterator[None]:
     """Do all statements within it, or none of them."""
     begun = connection.transaction(isolation=isolation, readonly=readonly)
-    await begun.start()
+    await begun.__aenter__()
     try:
         yield
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         with suppress(Exception):
             async with asyncio.timeout(REST_TIMEOUT_S):
-                await begun.rollback()
+                await begun.__aexit__(type(error), error, error.__traceback__)
         raise
-    except BaseException:
-        await begun.rollback()
+    except BaseException as error:
+        await begun.__aexit__(type(error), error, error.__traceback__)
         raise
-    await begun.commit()
+    await begun.__aexit__(None, None, None)

@@ -87,6 +87,20 @@ def gone() -> Host:
     return "127.0.0.1", free_port()
 
 
+@pytest.mark.parametrize("refused", ["-7", "soon"])
+async def test_a_server_that_cannot_look_after_its_clients_is_used_all_the_same(
+    store: Database, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    monkeypatch.setattr("svc.store.postgres.database._GONE_CLIENT_MS", refused)
+    async with Database(store.address).opened() as database:
+        (row,) = await database.fetch(
+            "select current_setting($1), current_setting('jit')", servers.CLIENT_CHECK
+        )
+        assert tuple(row) == ("0", "off")
+    (row,) = await store.fetch("select current_setting($1)", servers.CLIENT_CHECK)
+    assert row[0] == "5s"
+
+
 async def test_a_server_that_is_away_does_not_hide_the_next_one(store: Database, gone: Host) -> None:
     async with Database(of(store, gone, store.address.hosts[0])).opened() as database:
         assert await database.run(backend) > 0
