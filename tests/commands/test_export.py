@@ -34,7 +34,7 @@ def sent(service: Service) -> dict[bytes, bytes]:
                 "gen_ai.operation.name": "chat",
                 "gen_ai.input.messages": f"message {n}",
                 "session.id": "exported",
-                "ticket.number": f"T-{n // 10}-of-these",
+                "ticket.id": f"T-{n // 10}-of-these",
             },
             trace_id=b"export" + (n // 10 + 1).to_bytes(10, "big"),
             span_id=(n + 1).to_bytes(8, "big"),
@@ -144,16 +144,16 @@ def test_what_has_a_value_is_exported_alone(service: Service, sent: dict[bytes, 
 def test_what_says_an_attribute_that_is_no_field_is_exported_with_how_much_was_looked_through(
     service: Service, sent: dict[bytes, bytes]
 ) -> None:
-    of_ticket = ("--where", "attr.ticket.number=T-7-of-these", "--where", f"name={NAME}")
+    of_ticket = ("--where", "attr.ticket.id=T-7-of-these", "--where", f"name={NAME}")
     rows = [json.loads(line) for line in exported(service, "spans", *of_ticket).splitlines()]
-    assert {row["attributes"]["ticket.number"] for row in rows} == {"T-7-of-these"}
+    assert {row["attributes"]["ticket.id"] for row in rows} == {"T-7-of-these"}
     assert len(rows) == 10
     done = subprocess.run(
         [TRACE_SVC, "export", "traces", *of_ticket],
         env=dict(service.env), capture_output=True, text=True, timeout=90, check=True,
     )  # fmt: skip
     assert len(done.stdout.splitlines()) == 1
-    assert f"attr.ticket.number is not a field: searched the payloads of {len(sent)} spans" in done.stderr
+    assert f"attr.ticket.id is not a field: searched the payloads of {len(sent)} spans" in done.stderr
 
 
 @pytest.mark.parametrize(
