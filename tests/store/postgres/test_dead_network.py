@@ -23,8 +23,9 @@ _OURS, _THEIRS, _NETWORK = "10.203.77.1", "10.203.77.2", "10.203.77.0/30"
 
 #: Holds a table locked, in a transaction that never ends, and says when it does.
 _HOLDER = """
-import asyncio, sys, trio, trio_asyncio
+import asyncio, sys, trio
 from protocol.database_address import Address
+from svc.runtime.asyncio_loop import asyncio_loop
 from svc.store.postgres.database import Database
 
 async def work(connection):
