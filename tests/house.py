@@ -438,36 +438,26 @@ def asyncpg_outside_the_store(tree: Tree) -> list[str]:
 
 def rows_by_executemany(tree: Tree) -> list[str]:
     """A cancelled `executemany` of asyncpg 0.32 waits for ever when the server has stopped to read."""
-    return [
-        path
-        for path, module in tree.modules.items()
-        if path not in EXECUTEMANY
-        and any(isinstance(node, ast.Attribute) and node.attr == "executemany" for node in ast.walk(module))
-    ]
+    return _using(tree, "executemany", but=EXECUTEMANY)
 
 
 def transactions_without_an_end(tree: Tree) -> list[str]:
     """asyncpg's own transaction has no bound when it is given up; `one_transaction` has."""
-    return [
-        path
-        for path, module in tree.modules.items()
-        if path != "svc/store/postgres/transactions.py"
-        and any(
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "transaction"
-            for node in ast.walk(module)
-        )
-    ]
+    return _using(tree, "transaction", but={"svc/store/postgres/transactions.py"})
 
 
 def processes_started_elsewhere(tree: Tree) -> list[str]:
     """A process of ours is started in one way."""
+    return _using(tree, "executable", but={"svc/runtime/child.py"})
+
+
+def _using(tree: Tree, attribute: str, *, but: set[str]) -> list[str]:
+    """The files where something of this name is reached for, but for these."""
     return [
         path
         for path, module in tree.modules.items()
-        if path != "svc/runtime/child.py"
-        and any(isinstance(node, ast.Attribute) and node.attr == "executable" for node in ast.walk(module))
+        if path not in but
+        and any(isinstance(node, ast.Attribute) and node.attr == attribute for node in ast.walk(module))
     ]
 
 
