@@ -1,8 +1,8 @@
 """The small set of traces that `trace-svc demo` sends: two applications within the last hour.
 
 Owns: `traces`, which speak OTel GenAI and OpenInference, and hold a tool that fails, cached tokens, sessions
-and one model that has no price. Called by `demo`. Shares no service, agent, tool or user with the story of
-`demo --weeks`. Pure: the clock and the dice are handed in.
+and one model that has no price: in each demo, whatever the dice say. Called by `demo`. Shares no service,
+agent, tool or user with the story of `demo --weeks`. Pure: the clock and the dice are handed in.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ _ANSWERS: Final = (
     "Your parcel waits at the corner shop until Saturday, 18:00.",
     "The second charge was a deposit; it went back on the 28th.",
 )
-_MODELS: Final = (("openai", "gpt-4o"), ("openai", "gpt-4o-mini"), ("anthropic", "claude-sonnet-4-5"))
-_PRIVATE_MODEL: Final = ("in-house", "house-llm-13b")
+#: Which provider and model answers, one for each trace of the agent: the dice deal them out.
+_MODELS: Final = (
+    *[("openai", "gpt-4o")] * 5,
+    *[("openai", "gpt-4o-mini")] * 5,
+    *[("anthropic", "claude-sonnet-4-5")] * 4,
+    *[("in-house", "house-llm-13b")] * 2,
+)
+#: How many of the agent's tool calls fail.
+_FAILING: Final = 3
 
 
 class _Story:
@@ -68,12 +75,10 @@ class _Story:
         return span
 
 
-def _parcel_agent(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
+def _parcel_agent(story: _Story, session: str, turn: int, answering: tuple[str, str], failed: bool) -> _Story:
     """An agent that asks a model, calls a tool and answers; told in OTel GenAI conventions."""
-    story = _Story(dice, started_at)
-    provider, model = _PRIVATE_MODEL if dice.random() < 0.1 else dice.choice(_MODELS)
+    provider, model = answering
     question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
-    failed = dice.random() < 0.2
     identity: Attributes = {"gen_ai.conversation.id": session, "user.id": f"visitor-{turn % 5}"}
     root = story.span(
         "invoke_agent parcel-desk",
@@ -136,9 +141,8 @@ def _parcel_agent(dice: random.Random, started_at: datetime, session: str, turn:
     return story
 
 
-def _document_search(dice: random.Random, started_at: datetime, session: str, turn: int) -> _Story:
+def _document_search(story: _Story, session: str, turn: int) -> _Story:
     """Retrieval and an answer, told in OpenInference."""
-    story = _Story(dice, started_at)
     question, answer = _QUESTIONS[turn % 4], _ANSWERS[turn % 4]
     identity: Attributes = {"session.id": session, "user.id": f"visitor-{turn % 5}"}
     root = story.span(
@@ -177,10 +181,12 @@ def _document_search(dice: random.Random, started_at: datetime, session: str, tu
 
 def traces(dice: random.Random, now: datetime) -> Iterator[tuple[str, list[Span]]]:
     """The sample traces: a service name and its spans."""
+    calls = [(model, number < _FAILING) for number, model in enumerate(dice.sample(_MODELS, len(_MODELS)))]
+    dice.shuffle(calls)
     for number in range(TRACES):
         session = f"demo-{now:%H%M%S}-{number // 4}"
-        started_at = now - timedelta(minutes=55) + timedelta(minutes=2 * number)
+        story = _Story(dice, now - timedelta(minutes=55) + timedelta(minutes=2 * number))
         if number % 3:
-            yield "parcel-desk", _parcel_agent(dice, started_at, session, number).spans
+            yield "parcel-desk", _parcel_agent(story, session, number, *calls.pop()).spans
         else:
-            yield "doc-search", _document_search(dice, started_at, session, number).spans
+            yield "doc-search", _document_search(story, session, number).spans
