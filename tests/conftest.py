@@ -38,6 +38,7 @@ from tests import reused
 from tests.debian_postgres import DebianPostgres
 from tests.examples import AT_LENGTH
 from tests.kafka.broker import kafka as kafka
+from tests.routes_once import read_routes_once
 from tests.service import SHARED, Service, in_memory, running
 
 # Before other processes of the run begin, so that all have the same.
@@ -77,6 +78,8 @@ structlog.configure(
     cache_logger_on_first_use=False,
 )
 _CONFIGURED = structlog.get_config()
+
+read_routes_once()
 
 
 # Thousands of tests are no garbage.
