@@ -100,7 +100,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"protocol", "actors", "svc.domain", "svc.store", "svc.front"},
         {
             *("attrs", "msgspec", "trio", "trio_asyncio", "quart", "quart_trio", "werkzeug", "hypercorn"),
-            *("grpclib", "h2", "hyperframe", "priority", "multidict", "opentelemetry", "prometheus_client"),
+            *("grpclib", "h2", "hpack", "hyperframe", "priority", "multidict"),
+            *("opentelemetry", "prometheus_client"),
             "cryptography",
         },
     ),

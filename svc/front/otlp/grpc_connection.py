@@ -17,6 +17,7 @@ from grpclib.protocol import H2Protocol
 from h2.events import RequestReceived, UnknownFrameReceived
 
 from svc.front.server.body_frames import BodyFrames
+from svc.front.server.known_heads import remember_heads
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class GrpcConnection(H2Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, GatheredWrites(cast(asyncio.Transport, transport))))
         self.connection._connection.incoming_buffer = BodyFrames(server=True)
+        remember_heads(self.connection._connection)
         # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
         self.processor.processors[UnknownFrameReceived] = lambda _event: None
         accept: Any = self.processor.processors[RequestReceived]

@@ -30,6 +30,7 @@ from hypercorn.trio.task_group import _handle
 from priority.priority import DeadlockError
 
 from svc.front.server.body_frames import DATA, HEAD_BYTES, BodyFrames
+from svc.front.server.known_heads import KnownHeads
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +42,10 @@ MOST_HANDLERS: Final = 48
 #: Resets that are forgiven, beside one for each answer: clients give up now and then.
 FREE_RESETS: Final = 100
 #: Frames are read so many bytes at a time, so that others have their turn and a flood is noticed early: a
-#: quarter of a megabyte holds 8,000 streams. Of bodies, which cost little, more is read.
+#: quarter of a megabyte holds 8,000 streams. Of bodies, which cost little, all that came at once is read:
+#: 100 spans took the main process 0.82 of what they took in halves of that (measured 2026-12-01).
 STEP_BYTES: Final = 8 * 1024
-BODY_STEP_BYTES: Final = 128 * 1024
+BODY_STEP_BYTES: Final = 256 * 1024
 #: What of one body, and of all on a connection, may be on its way before we say that we have it. With the
 #: 64 KB that HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
 STREAM_WINDOW_BYTES: Final = 256 * 1024
@@ -102,6 +104,7 @@ class Streams(H2Protocol):
         self._heads: dict[int, list[tuple[bytes, bytes]]] = {}
         self._trailers: dict[int, list[tuple[bytes, bytes]]] = {}
         self.connection.incoming_buffer = BodyFrames(server=True)
+        self._known_heads = KnownHeads(self.connection)
         # In force from the beginning: it is told with all others in the first frame.
         self.connection.local_settings.initial_window_size = STREAM_WINDOW_BYTES
         self.connection.local_settings.acknowledge()
@@ -119,20 +122,21 @@ class Streams(H2Protocol):
         if not isinstance(event, RawData) or not event.data:
             await super().handle(event)
             return
-        received = memoryview(event.data)
-        for step in self._steps.cut(received):
+        for number, step in enumerate(self._steps.cut(memoryview(event.data))):
+            if number:
+                await trio.lowlevel.checkpoint()
             if self.closed:
                 return
             await super().handle(RawData(step))  # type: ignore[arg-type]
-            if len(step) < len(received):
-                await trio.lowlevel.checkpoint()
         await self._flush()
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
         for event in events:
             if self.closed:
                 return
-            if isinstance(event, h2.events.DataReceived):
+            if not self._is_proper(event):
+                await self._end(h2.errors.ErrorCodes.PROTOCOL_ERROR)
+            elif isinstance(event, h2.events.DataReceived):
                 await self._hand_on(event)
             elif isinstance(event, h2.events.StreamReset):
                 await self._reset(event)
@@ -140,6 +144,17 @@ class Streams(H2Protocol):
                 self._refuse(event)
             else:
                 await super()._handle_events([event])
+
+    def _is_proper(self, event: h2.events.Event) -> bool:
+        """Check the head of a request, and what comes after its body; all else h2 has checked."""
+        try:
+            if isinstance(event, h2.events.RequestReceived):
+                event.headers = list(self._known_heads.request(event.headers))
+            elif isinstance(event, h2.events.TrailersReceived):
+                self._known_heads.request_end(event.headers)
+        except h2.exceptions.ProtocolError:
+            return False
+        return True
 
     async def _hand_on(self, piece: h2.events.DataReceived) -> None:
         """A piece of a body; `BodyFrames` has joined what came at once."""
@@ -189,7 +204,8 @@ class Streams(H2Protocol):
             ends = buffer.complete
             trailers = self._trailers.get(stream_id)
             if head is not None:
-                self.connection.send_headers(stream_id, head, end_stream=ends and not data and not trailers)
+                proper = self._known_heads.answer(head)
+                self.connection.send_headers(stream_id, proper, end_stream=ends and not data and not trailers)
             if data:
                 self.connection.send_data(stream_id, data, end_stream=ends and not trailers)
             elif not ends:
@@ -220,9 +236,13 @@ class Streams(H2Protocol):
         self._resets += 1
         if self._resets > FREE_RESETS + self._answered:
             log.warning("a connection was closed: it reset %d streams", self._resets)
-            self.connection.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
-            await self._flush()
-            await self.send(Closed())
+            await self._end(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
+
+    async def _end(self, reason: h2.errors.ErrorCodes) -> None:
+        """End the connection, and say why."""
+        self.connection.close_connection(reason)
+        await self._flush()
+        await self.send(Closed())
 
     def _refuse(self, event: h2.events.RequestReceived) -> None:
         try:

@@ -1,0 +1,184 @@
+"""Heads of messages that an HTTP/2 connection has carried before: unpacked, checked and packed once.
+
+Owns what stands in for h2's way with them; the HTTP/2 of both fronts puts it there
+(`svc.front.server.streams`, `svc.front.otlp.grpc_connection`). Clients send the same head again and again,
+and get the same back: h2 took 275 µs of a core for the two of a small request, most of it for what it had
+just done for the one before (measured 2026-11-30). A block of HPACK that leaves the table of its connection
+as it was means the same until something else changes that table, and what was found to be a proper head is
+one the next time. All that h2 and hpack check, they check still: here, before a head is remembered. The head
+of an answer over gRPC is grpclib's own, and goes unchecked. Never looks into a body.
+
+Secrets: heads hold keys. They are kept as long as their connection, as they are in the table of HPACK itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Generic, TypeVar
+
+from h2.connection import H2Connection
+from h2.utilities import (
+    HeaderValidationFlags,
+    normalize_inbound_headers,
+    normalize_outbound_headers,
+    validate_headers,
+    validate_outbound_headers,
+)
+from hpack import Decoder, Encoder, HeaderTuple
+from hpack.table import HeaderTable
+
+#: Heads of one kind that a connection remembers; when there are more, it begins anew. What they may weigh.
+MOST_HEADS: Final = 4
+MOST_HEAD_BYTES: Final = 2 * 1024
+#: Blocks of HPACK that are longer are unpacked each time.
+MOST_BLOCK_BYTES: Final = 512
+
+Head = tuple[tuple[bytes, bytes], ...]
+Said = TypeVar("Said")
+Meant = TypeVar("Meant")
+
+_REQUEST: Final = HeaderValidationFlags(
+    is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
+)
+_END: Final = HeaderValidationFlags(
+    is_client=False, is_trailer=True, is_response_header=False, is_push_promise=False
+)
+_ANSWER: Final = HeaderValidationFlags(
+    is_client=False, is_trailer=False, is_response_header=True, is_push_promise=False
+)
+
+
+class Remembered(Generic[Said, Meant]):
+    """What the last few heads, or their blocks, came to mean."""
+
+    def __init__(self) -> None:
+        self._heads: dict[Said, Meant] = {}
+        self.get = self._heads.get
+        self.forget = self._heads.clear
+
+    def add(self, head: Said, meaning: Meant) -> None:
+        """Remember it, in place of all others when there are too many."""
+        if len(self._heads) >= MOST_HEADS:
+            self._heads.clear()
+        self._heads[head] = meaning
+
+
+class CountedTable(HeaderTable):
+    """The table of HPACK, which counts how often it has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """Put an entry before all others, whose numbers change with it."""
+        self.changes += 1
+        super().add(name, value)
+
+    @property
+    def maxsize(self) -> int:
+        """What its entries may weigh."""
+        return self._maxsize
+
+    @maxsize.setter
+    def maxsize(self, size_bytes: int) -> None:
+        self.changes += 1
+        super(CountedTable, type(self)).maxsize.__set__(self, size_bytes)  # type: ignore[attr-defined]
+
+
+class HeadDecoder(Decoder):
+    """hpack's, which unpacks a block once for as long as its table stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header_table = self._table = CountedTable()
+        self._heads: Remembered[bytes, Iterable[HeaderTuple]] = Remembered()
+        self._changes = 0
+
+    def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
+        """The head in a block. Raises what hpack raises."""
+        changes = self._table.changes
+        if self._changes != changes:
+            self._changes = changes
+            self._heads.forget()
+        head = self._heads.get(data)
+        if head is None:
+            head = tuple(super().decode(data, raw))
+            if changes == self._table.changes and len(data) <= MOST_BLOCK_BYTES:
+                self._heads.add(data, head)
+        return head
+
+
+class HeadEncoder(Encoder):
+    """hpack's, which packs a head once for as long as its table stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header_table = self._table = CountedTable()
+        self._blocks: Remembered[Head, bytes] = Remembered()
+        self._changes = 0
+
+    def encode(self, headers: Iterable[Any], huffman: bool = True) -> bytes:
+        """The block of a head."""
+        head, changes = tuple(headers), self._table.changes
+        if self._changes != changes:
+            self._changes = changes
+            self._blocks.forget()
+        if self._table.resized:
+            # The first block after a change of the table's size tells the client of it.
+            return super().encode(head, huffman)
+        block = self._blocks.get(head)
+        if block is None:
+            block = super().encode(head, huffman)
+            if changes == self._table.changes and len(block) <= MOST_BLOCK_BYTES:
+                self._blocks.add(head, block)
+        return block
+
+
+def remember_heads(connection: H2Connection) -> None:
+    """Have a connection unpack and pack its heads so. Before its first frame."""
+    decoder = HeadDecoder()
+    decoder.max_header_list_size = connection.decoder.max_header_list_size
+    decoder.max_allowed_table_size = connection.decoder.max_allowed_table_size
+    connection.decoder, connection.encoder = decoder, HeadEncoder()
+
+
+class KnownHeads:
+    """Judges the heads of one connection in the place of h2, which leaves it to this."""
+
+    def __init__(self, connection: H2Connection) -> None:
+        remember_heads(connection)
+        for check in ("validate_inbound", "normalize_inbound", "validate_outbound", "normalize_outbound"):
+            setattr(connection.config, f"{check}_headers", False)
+        self._requests: Remembered[Head, Head] = Remembered()
+        self._answers: Remembered[Head, Head] = Remembered()
+
+    def request(self, headers: Iterable[tuple[bytes, bytes]]) -> Head:
+        """The head of a request as h2 hands it on. Raises `ProtocolError` of one that is not proper."""
+        head = tuple(headers)
+        proper = self._requests.get(head)
+        if proper is None:
+            joined = normalize_inbound_headers(head, _REQUEST)
+            proper = _kept(self._requests, head, validate_headers(joined, _REQUEST))
+        return proper
+
+    def request_end(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Check what comes after the body of a request. Raises `ProtocolError`."""
+        for _ in validate_headers(normalize_inbound_headers(headers, _END), _END):
+            pass
+
+    def answer(self, headers: Iterable[tuple[bytes, bytes]]) -> Head:
+        """The head of an answer as h2 sends it. Raises `ProtocolError` of one that cannot be sent."""
+        head = tuple(headers)
+        proper = self._answers.get(head)
+        if proper is None:
+            named = normalize_outbound_headers(head, _ANSWER, should_split_outbound_cookies=False)
+            proper = _kept(self._answers, head, validate_outbound_headers(named, _ANSWER))
+        return proper
+
+
+def _kept(heads: Remembered[Head, Head], head: Head, checked: Iterable[tuple[bytes, bytes]]) -> Head:
+    proper = tuple(checked)
+    if sum(len(name) + len(value) for name, value in head) <= MOST_HEAD_BYTES:
+        heads.add(head, proper)
+    return proper
