@@ -1,14 +1,16 @@
 """Heads of messages that an HTTP/2 connection has carried before: unpacked, checked and packed once.
 
 Owns what stands in for h2's way with them; the HTTP/2 of both fronts puts it there
-(`svc.front.server.streams`, `svc.front.otlp.grpc_connection`). Clients send the same head again and again,
-and get the same back: h2 took 275 µs of a core for the two of a small request, most of it for what it had
-just done for the one before (measured 2026-11-30). A block of HPACK that leaves the table of its connection
-as it was means the same until something else changes that table, and what was found to be a proper head is
-one the next time. All that h2 and hpack check, they check still: here, before a head is remembered. The head
-of an answer over gRPC is grpclib's own, and goes unchecked. Never looks into a body.
+(`svc.front.server.streams`, `svc.front.otlp.grpc_connection`). Clients that say nothing new in a head send
+the same block again, and get the same back: h2 took 275 µs of a core for the two heads of a small request,
+most of it for what it had just done for the one before (measured 2026-11-30). A block of HPACK that leaves
+the table of its connection as it was means the same until something else changes that table, and what was
+found to be a proper head is one the next time. All that h2 and hpack check for the HTTP door, `KnownHeads`
+checks still, before a head is remembered; grpclib has h2 check no head, here as elsewhere. Never looks into a
+body.
 
-Secrets: heads hold keys. They are kept as long as their connection, as they are in the table of HPACK itself.
+Secrets: heads hold keys. Remembered ones are kept as long as their connection, also those that their sender
+keeps out of the table of HPACK.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from h2.utilities import (
 from hpack import Decoder, Encoder, HeaderTuple
 from hpack.table import HeaderTable
 
-#: Heads of one kind that a connection remembers; when there are more, it begins anew. What they may weigh.
+#: Heads of one kind that a connection remembers; when there are more, it begins anew.
 MOST_HEADS: Final = 4
+#: What a remembered head may weigh, counted as HPACK counts (RFC 7541 §4.1): a tiny field takes memory too.
 MOST_HEAD_BYTES: Final = 2 * 1024
-#: Blocks of HPACK that are longer are unpacked each time.
-MOST_BLOCK_BYTES: Final = 512
+_FIELD_BYTES: Final = 32
 
 Head = tuple[tuple[bytes, bytes], ...]
 Said = TypeVar("Said")
@@ -40,12 +42,20 @@ Meant = TypeVar("Meant")
 _REQUEST: Final = HeaderValidationFlags(
     is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
 )
-_END: Final = HeaderValidationFlags(
+_REQUEST_END: Final = HeaderValidationFlags(
     is_client=False, is_trailer=True, is_response_header=False, is_push_promise=False
 )
 _ANSWER: Final = HeaderValidationFlags(
     is_client=False, is_trailer=False, is_response_header=True, is_push_promise=False
 )
+_ANSWER_END: Final = HeaderValidationFlags(
+    is_client=False, is_trailer=True, is_response_header=False, is_push_promise=False
+)
+
+
+def is_small(head: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a head may be remembered."""
+    return sum(len(name) + len(value) + _FIELD_BYTES for name, value in head) <= MOST_HEAD_BYTES
 
 
 class Remembered(Generic[Said, Meant]):
@@ -97,6 +107,7 @@ class HeadDecoder(Decoder):
 
     def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
         """The head in a block. Raises what hpack raises."""
+        assert raw, "h2 asks for bytes"
         changes = self._table.changes
         if self._changes != changes:
             self._changes = changes
@@ -104,7 +115,7 @@ class HeadDecoder(Decoder):
         head = self._heads.get(data)
         if head is None:
             head = tuple(super().decode(data, raw))
-            if changes == self._table.changes and len(data) <= MOST_BLOCK_BYTES:
+            if changes == self._table.changes and is_small(head):
                 self._heads.add(data, head)
         return head
 
@@ -120,6 +131,7 @@ class HeadEncoder(Encoder):
 
     def encode(self, headers: Iterable[Any], huffman: bool = True) -> bytes:
         """The block of a head."""
+        assert huffman, "h2 asks for the shortest"
         head, changes = tuple(headers), self._table.changes
         if self._changes != changes:
             self._changes = changes
@@ -130,7 +142,7 @@ class HeadEncoder(Encoder):
         block = self._blocks.get(head)
         if block is None:
             block = super().encode(head, huffman)
-            if changes == self._table.changes and len(block) <= MOST_BLOCK_BYTES:
+            if changes == self._table.changes and is_small(head):
                 self._blocks.add(head, block)
         return block
 
@@ -164,7 +176,7 @@ class KnownHeads:
 
     def request_end(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Check what comes after the body of a request. Raises `ProtocolError`."""
-        for _ in validate_headers(normalize_inbound_headers(headers, _END), _END):
+        for _ in validate_headers(normalize_inbound_headers(headers, _REQUEST_END), _REQUEST_END):
             pass
 
     def answer(self, headers: Iterable[tuple[bytes, bytes]]) -> Head:
@@ -172,13 +184,18 @@ class KnownHeads:
         head = tuple(headers)
         proper = self._answers.get(head)
         if proper is None:
-            named = normalize_outbound_headers(head, _ANSWER, should_split_outbound_cookies=False)
-            proper = _kept(self._answers, head, validate_outbound_headers(named, _ANSWER))
+            lowered = normalize_outbound_headers(head, _ANSWER, should_split_outbound_cookies=False)
+            proper = _kept(self._answers, head, validate_outbound_headers(lowered, _ANSWER))
         return proper
+
+    def answer_end(self, headers: Iterable[tuple[bytes, bytes]]) -> Head:
+        """What comes after the body of an answer, as h2 sends it. Raises `ProtocolError`."""
+        lowered = normalize_outbound_headers(headers, _ANSWER_END, should_split_outbound_cookies=False)
+        return tuple(validate_outbound_headers(lowered, _ANSWER_END))
 
 
 def _kept(heads: Remembered[Head, Head], head: Head, checked: Iterable[tuple[bytes, bytes]]) -> Head:
     proper = tuple(checked)
-    if sum(len(name) + len(value) for name, value in head) <= MOST_HEAD_BYTES:
+    if is_small(head):
         heads.add(head, proper)
     return proper

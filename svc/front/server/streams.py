@@ -23,7 +23,7 @@ import h2.events
 import h2.exceptions
 import trio
 from hypercorn.events import Closed, Event, RawData
-from hypercorn.protocol.events import Body, EndBody, Response, Trailers
+from hypercorn.protocol.events import Body, EndBody, InformationalResponse, Request, Response, Trailers
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.task_group import _handle
@@ -50,8 +50,9 @@ BODY_STEP_BYTES: Final = 256 * 1024
 #: 64 KB that HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
 STREAM_WINDOW_BYTES: Final = 256 * 1024
 CONNECTION_WINDOW_BYTES: Final = 512 * 1024
-#: Pieces of a body that wait for its handler, each up to `BODY_STEP_BYTES`; more wait on the way, and with
-#: them whatever else the connection brings. A small one waits whole, with the news of its end.
+#: Pieces of a body that wait for its handler, each up to `BODY_STEP_BYTES`, so that a connection holds 16 MB
+#: at most; more wait on the way, and with them whatever else the connection brings. A small one waits whole,
+#: with the news of its end.
 WAITING_PIECES: Final = 2
 
 _FIRST_WINDOW_BYTES: Final = 65_535
@@ -170,6 +171,8 @@ class Streams(H2Protocol):
         meanwhile. A handler that sent some of it itself could overtake the rest.
         """
         if not isinstance(event, Response | Trailers):
+            # Their heads would go unchecked; nothing here sends any.
+            assert not isinstance(event, InformationalResponse | Request)
             await super().stream_send(event)
             return
         if event.stream_id not in self.stream_buffers:
@@ -213,7 +216,8 @@ class Streams(H2Protocol):
             elif head is None and not trailers:
                 self.connection.end_stream(stream_id)
             if ends and trailers:
-                self.connection.send_headers(stream_id, trailers, end_stream=True)
+                proper = self._known_heads.answer_end(trailers)
+                self.connection.send_headers(stream_id, proper, end_stream=True)
             await self._flush()
         except (KeyError, h2.exceptions.ProtocolError):
             # The stream or the connection was closed meanwhile.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import h2.config
 import h2.connection
@@ -20,39 +21,51 @@ Fields = list[tuple[bytes, bytes]]
 REQUEST: Fields = [(b":method", b"POST"), (b":path", b"/"), (b":scheme", b"http"), (b":authority", b"a")]
 ANSWER: Fields = [(b":status", b"200"), (b"content-type", b"text/plain")]
 #: Parts of heads that say the same thing twice, say it wrongly, or say what a head of that kind may not say.
-FIELDS = st.sampled_from(
-    [
-        *REQUEST,
-        *ANSWER,
-        (b":path", b""),
-        (b":status", b"404"),
-        (b":method", b"CONNECT"),
-        (b":protocol", b"websocket"),
-        (b":other", b"1"),
-        (b"host", b"a"),
-        (b"host", b"b"),
-        (b"cookie", b"one=1"),
-        (b"cookie", b"two=2"),
-        (b"connection", b"close"),
-        (b"transfer-encoding", b"chunked"),
-        (b"te", b"trailers"),
-        (b"te", b"gzip"),
-        (b"Upper", b"1"),
-        (b"", b"1"),
-        (b"a:b", b"1"),
-        (b"a b", b"1"),
-        (b"x-text", b" spaced "),
-        (b"x-text", b"two\r\nlines"),
-        (b"x-text", b""),
-        (b"authorization", b"Bearer one"),
-    ]
-)
-ANY_HEAD = st.lists(FIELDS, min_size=1, max_size=6)
-REQUESTS = st.builds(list.__add__, st.just(REQUEST), ANY_HEAD) | ANY_HEAD
+SAID: Final = [
+    *REQUEST,
+    *ANSWER,
+    (b":path", b""),
+    (b":status", b"404"),
+    (b":method", b"CONNECT"),
+    (b":protocol", b"websocket"),
+    (b":other", b"1"),
+    (b"host", b"a"),
+    (b"host", b"b"),
+    (b"cookie", b"one=1"),
+    (b"cookie", b"two=2"),
+    (b"connection", b"close"),
+    (b"transfer-encoding", b"chunked"),
+    (b"te", b"trailers"),
+    (b"te", b"gzip"),
+    (b"Upper", b"1"),
+    (b"", b"1"),
+    (b"a:b", b"1"),
+    (b"a b", b"1"),
+    (b"x-text", b" spaced "),
+    (b"x-text", b"two\r\nlines"),
+    (b"x-text", b""),
+    (b"authorization", b"Bearer one"),
+]
+#: What an answer may say, in any order and as often as it likes.
+PROPER: Final = [
+    (b"Upper", b"1"),
+    (b"x-text", b""),
+    (b"x-text", b"1"),
+    (b"set-cookie", b"a=1"),
+    (b"connection", b"close"),
+]
+
+
+def heads_of(fields: Fields, first: Fields) -> st.SearchStrategy[Fields]:
+    """Some of these fields, often after the first ones."""
+    some = st.lists(st.sampled_from(fields), min_size=1, max_size=6)
+    return st.builds(list.__add__, st.just(first), some) | some
+
+
+REQUESTS = heads_of(SAID, REQUEST)
 #: Over an empty name of an answer h2 falls.
-ANSWERS = (st.builds(list.__add__, st.just(ANSWER), ANY_HEAD) | ANY_HEAD).filter(
-    lambda head: all(name for name, _ in head)
-)
+ANSWERS = heads_of([field for field in SAID if field[0]], ANSWER)
+PROPER_ANSWERS = st.builds(list.__add__, st.just(ANSWER), st.lists(st.sampled_from(PROPER), max_size=6))
 
 
 def server() -> h2.connection.H2Connection:
@@ -152,7 +165,7 @@ def test_an_answer_is_written_as_h2_does_it_however_often_it_goes(
         assert sent == sent_by(plain, 2 * stream_id + 1, head)
 
 
-@given(st.lists(st.lists(FIELDS, max_size=4), max_size=12), st.integers(0, 200))
+@given(st.lists(st.lists(st.sampled_from(SAID), max_size=4), max_size=12), st.integers(0, 200))
 def test_what_is_packed_here_is_unpacked_here_whatever_falls_out_of_the_table(
     heads: list[Fields], size_bytes: int
 ) -> None:
@@ -180,8 +193,22 @@ def test_a_connection_remembers_a_few_heads_and_no_large_one(many: int) -> None:
     heads = [[*REQUEST, (b"x-number", b"%d" % n)] for n in range(many)]
     first, *_ = [known.request(head) for head in heads]
     assert (known.request(heads[0]) is first) == (many == MOST_HEADS)
-    large = [*REQUEST, (b"x-large", b"x" * MOST_HEAD_BYTES)]
-    assert known.request(large) is not known.request(large)
+    tiny = [(b"%d" % n, b"") for n in range(MOST_HEAD_BYTES // 32)]
+    for large in ([*REQUEST, (b"x-large", b"x" * MOST_HEAD_BYTES)], [*REQUEST, *tiny]):
+        assert known.request(large) is not known.request(large)
+
+
+def test_a_short_block_that_means_a_large_head_is_not_remembered() -> None:
+    decoder, many = HeadDecoder(), b"\x82" * 512
+    assert len(list(decoder.decode(many, raw=True))) == 512
+    assert decoder.decode(many, raw=True) is not decoder.decode(many, raw=True)
+
+
+def test_what_ends_an_answer_is_checked() -> None:
+    known = KnownHeads(server())
+    assert known.answer_end([(b"Grpc-Status", b"12")]) == ((b"grpc-status", b"12"),)
+    with pytest.raises(h2.exceptions.ProtocolError):
+        known.answer_end([(b":status", b"200")])
 
 
 def test_a_block_that_changes_the_table_is_never_taken_for_one_that_came_before() -> None:
