@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -31,6 +30,7 @@ from priority.priority import DeadlockError
 
 from svc.front.server.body_frames import DATA, HEAD_BYTES, BodyFrames
 from svc.front.server.known_heads import KnownHeads
+from svc.front.server.unread_bodies import UnreadBody
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +46,12 @@ FREE_RESETS: Final = 100
 #: 100 spans took the main process 0.82 of what they took in halves of that (measured 2026-12-01).
 STEP_BYTES: Final = 8 * 1024
 BODY_STEP_BYTES: Final = 256 * 1024
-#: What of one body, and of all on a connection, may be on its way before we say that we have it. With the
-#: 64 KB that HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
+#: What of one body, and of all on a connection, may be on its way or wait for handlers. With the 64 KB that
+#: HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
 STREAM_WINDOW_BYTES: Final = 256 * 1024
 CONNECTION_WINDOW_BYTES: Final = 512 * 1024
-#: Pieces of a body that wait for its handler, each up to `BODY_STEP_BYTES`, so that a connection holds 16 MB
-#: at most; more wait on the way, and with them whatever else the connection brings. A small one waits whole,
-#: with the news of its end.
-WAITING_PIECES: Final = 2
+#: After how much that handlers have read the client is told, at the latest; its windows grow by halves.
+_TOLD_BYTES: Final = 16 * 1024
 
 _FIRST_WINDOW_BYTES: Final = 65_535
 #: What a client says first (RFC 9113 §3.4).
@@ -98,6 +96,9 @@ class Streams(H2Protocol):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._handlers: dict[int, trio.CancelScope] = {}
+        #: Bodies whose handlers have not ended.
+        self._bodies: dict[int, UnreadBody] = {}
+        self._untold_bytes = 0
         self._resets = self._answered = 0
         self._group = self.task_group
         self._steps = FrameSteps()
@@ -158,11 +159,27 @@ class Streams(H2Protocol):
         return True
 
     async def _hand_on(self, piece: h2.events.DataReceived) -> None:
-        """A piece of a body; `BodyFrames` has joined what came at once."""
-        stream = self.streams.get(piece.stream_id)
+        """A piece of a body; `BodyFrames` has joined what came at once. What nobody reads counts as read."""
+        stream, body = self.streams.get(piece.stream_id), self._bodies.get(piece.stream_id)
+        before_bytes = body.waiting_bytes if body is not None else 0
         if stream is not None:
             await stream.handle(Body(stream_id=piece.stream_id, data=piece.data))
-        self.connection.acknowledge_received_data(piece.flow_controlled_length, piece.stream_id)
+        waiting_bytes = body.waiting_bytes - before_bytes if body is not None else 0
+        self.connection.acknowledge_received_data(
+            piece.flow_controlled_length - waiting_bytes, piece.stream_id
+        )
+
+    async def have_read(self, stream_id: int, size_bytes: int) -> None:
+        """A handler has read so much of its body.
+
+        Ordering: `send_task` tells the client. A handler that is cancelled while it sends would lose what
+        others have to say to it.
+        """
+        self.connection.acknowledge_received_data(size_bytes, stream_id)
+        self._untold_bytes += size_bytes
+        if self._untold_bytes >= _TOLD_BYTES:
+            self._untold_bytes = 0
+            await self.has_data.set()
 
     async def stream_send(self, event: StreamEvent) -> None:
         """As Hypercorn's; the head of an answer goes with what follows it at once, in one piece.
@@ -195,6 +212,7 @@ class Streams(H2Protocol):
             except DeadlockError:
                 await self.has_data.wait()
                 await self.has_data.clear()
+                await self._flush()
             else:
                 await self._send_data(stream_id)
 
@@ -263,9 +281,10 @@ class Streams(H2Protocol):
         finally:
             self.task_group = self._group
 
-    def begin(self, stream_id: int, handler: Callable[[], Awaitable[None]]) -> None:
+    def begin(self, stream_id: int, body: UnreadBody, handler: Callable[[], Awaitable[None]]) -> None:
         """Start a handler. It counts from here on, not from its first turn: a flood comes within one."""
         self._handlers[stream_id] = scope = trio.CancelScope()
+        self._bodies[stream_id] = body
         self._group.spawn(self._run, stream_id, scope, handler)
 
     async def _run(
@@ -276,6 +295,10 @@ class Streams(H2Protocol):
                 await handler()
             finally:
                 self._handlers.pop(stream_id, None)
+                unread_bytes = self._bodies.pop(stream_id).close()
+                if unread_bytes:
+                    self.connection.acknowledge_received_data(unread_bytes, stream_id)
+                    await self.has_data.set()
         if not scope.cancelled_caught:
             self._answered += 1
 
@@ -287,33 +310,22 @@ class _OneHandler:
         self._streams, self._stream_id, self._group = streams, stream_id, group
 
     async def spawn_app(self, app: Any, config: Any, scope: Any, send: Any) -> Any:
-        """As `TaskGroup.spawn_app`; the handler counts from here on.
-
-        Who hands on the pieces of its body never waits for a handler that has ended, nor with the news that
-        the stream is closed: whoever reads the connection does that, for all streams.
-        """
-        put, take = trio.open_memory_channel[Any](WAITING_PIECES)
+        """As `TaskGroup.spawn_app`; the handler counts from here on."""
+        body = UnreadBody()
 
         async def hand_on(message: Any) -> None:
-            if message["type"] == "http.disconnect":
-                put.close()
-                return
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await put.send(message)
+            body.put(message)
 
         async def receive() -> Any:
-            try:
-                return await take.receive()
-            except trio.EndOfChannel:
-                return {"type": "http.disconnect"}
+            message = await body.receive()
+            if message.get("body"):
+                await self._streams.have_read(self._stream_id, len(message["body"]))
+            return message
 
         async def handler() -> None:
-            with take:
-                await _handle(
-                    app, config, scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run
-                )
+            await _handle(app, config, scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run)
 
-        self._streams.begin(self._stream_id, handler)
+        self._streams.begin(self._stream_id, body, handler)
         return hand_on
 
     def spawn(self, function: Callable[..., Any], *arguments: Any) -> None:

@@ -20,7 +20,7 @@ from hypercorn.trio.worker_context import WorkerContext
 
 from svc.front.server.connection import Connection
 from svc.front.server.connection_limiter import ConnectionLimiter
-from svc.front.server.streams import Streams
+from svc.front.server.streams import CONNECTION_WINDOW_BYTES, Streams
 
 WINDOW_BYTES = 65_535
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -239,3 +239,40 @@ async def test_a_stream_that_is_reset_leaves_the_others_their_answers(
         go_on.set()
         await client.until(h2.events.StreamEnded)
     assert {event.stream_id for event in client.came(h2.events.StreamEnded)} == {3}
+
+
+async def test_what_waits_for_handlers_is_bounded_by_the_windows_of_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client is told of what a handler has read, or never will, and of nothing else."""
+    reads, read = trio.Event(), list[int]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "PUT":
+            await reads.wait()
+            read.append(len((await receive())["body"]))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answered"})
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        sent_bytes, stream_ids = 0, range(3, 3 + 4 * 8, 4)
+        for answers, stream_id in enumerate(stream_ids, start=2):
+            is_full = client.state.outbound_flow_control_window == 0
+            await client.ask(stream_id, method="PUT", ends=is_full)
+            while not is_full and (window_bytes := client.state.local_flow_control_window(stream_id)):
+                size = min(window_bytes, client.state.max_outbound_frame_size)
+                client.state.send_data(stream_id, bytes(size))
+                sent_bytes += size
+                await client.flush()
+            # Others are answered meanwhile.
+            await client.ask(stream_id + 2)
+            await client.until(h2.events.StreamEnded, answers)
+        assert sent_bytes == CONNECTION_WINDOW_BYTES
+        assert not client.came(h2.events.WindowUpdated)[1:]
+        reads.set()
+        await client.until(h2.events.StreamEnded, 1 + 2 * len(stream_ids))
+        # The handlers have ended, whatever they have read: all may come that might before.
+        while client.state.outbound_flow_control_window < CONNECTION_WINDOW_BYTES // 2:
+            await client.until(h2.events.WindowUpdated, len(client.came(h2.events.WindowUpdated)) + 1)
+    assert sum(read) > 0
