@@ -50,9 +50,6 @@ BODY_STEP_BYTES: Final = 256 * 1024
 #: HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
 STREAM_WINDOW_BYTES: Final = 256 * 1024
 CONNECTION_WINDOW_BYTES: Final = 512 * 1024
-#: After how much that handlers have read the client is told, at the latest; its windows grow by halves.
-_TOLD_BYTES: Final = 16 * 1024
-
 _FIRST_WINDOW_BYTES: Final = 65_535
 #: What a client says first (RFC 9113 §3.4).
 _PREFACE_BYTES: Final = 24
@@ -98,7 +95,6 @@ class Streams(H2Protocol):
         self._handlers: dict[int, trio.CancelScope] = {}
         #: Bodies whose handlers have not ended.
         self._bodies: dict[int, UnreadBody] = {}
-        self._untold_bytes = 0
         self._resets = self._answered = 0
         self._group = self.task_group
         self._steps = FrameSteps()
@@ -165,20 +161,19 @@ class Streams(H2Protocol):
         if stream is not None:
             await stream.handle(Body(stream_id=piece.stream_id, data=piece.data))
         waiting_bytes = body.waiting_bytes - before_bytes if body is not None else 0
+        # Also of nothing: h2 then tells of what others have read, where this has used up the window.
         self.connection.acknowledge_received_data(
             piece.flow_controlled_length - waiting_bytes, piece.stream_id
         )
 
     async def have_read(self, stream_id: int, size_bytes: int) -> None:
-        """A handler has read so much of its body.
+        """A handler has read this much of its body.
 
         Ordering: `send_task` tells the client. A handler that is cancelled while it sends would lose what
         others have to say to it.
         """
         self.connection.acknowledge_received_data(size_bytes, stream_id)
-        self._untold_bytes += size_bytes
-        if self._untold_bytes >= _TOLD_BYTES:
-            self._untold_bytes = 0
+        if self.connection._data_to_send:
             await self.has_data.set()
 
     async def stream_send(self, event: StreamEvent) -> None:
@@ -299,7 +294,7 @@ class Streams(H2Protocol):
                 if unread_bytes:
                     self.connection.acknowledge_received_data(unread_bytes, stream_id)
                     await self.has_data.set()
-        if not scope.cancelled_caught:
+        if not scope.cancel_called:
             self._answered += 1
 
 
@@ -317,6 +312,8 @@ class _OneHandler:
             body.put(message)
 
         async def receive() -> Any:
+            # A request that was reset before its handler began has come whole, and nobody wants its answer.
+            await trio.lowlevel.checkpoint_if_cancelled()
             message = await body.receive()
             if message.get("body"):
                 await self._streams.have_read(self._stream_id, len(message["body"]))

@@ -1,8 +1,9 @@
 """The body of one HTTP/2 request between its connection and its handler: what has come and is not read yet.
 
-Owns the queue of one request; `Streams` puts into it what comes, and tells the client that it has been
-received when the handler has read it, and no sooner. So what waits on a connection is bounded by its windows,
-and whoever reads the connection never waits for a handler. Never looks into a body.
+Owns the queue of one request; `Streams` puts into it what comes, and tells the client of it only once the
+handler has read it. So what waits on a connection is bounded by its windows, and whoever reads the connection
+never waits for a handler. Messages of WebSockets are dropped, for the door refuses those unheard. Never looks
+into a body.
 """
 
 from __future__ import annotations
@@ -61,12 +62,14 @@ class UnreadBody:
                 return {"type": "http.request", "body": piece, "more_body": not self._is_read}
             if self._is_left:
                 return {"type": "http.disconnect"}
-            self._news = trio.Event()
+            if self._news.is_set():
+                self._news = trio.Event()
             await self._news.wait()
 
     def close(self) -> int:
         """The handler has ended. Returns the bytes that it has not read, and never will."""
         unread_bytes, self.waiting_bytes = self.waiting_bytes, 0
         self._pieces.clear()
-        self._is_over = True
+        self._is_over = self._is_read = self._is_left = True
+        self._news.set()
         return unread_bytes

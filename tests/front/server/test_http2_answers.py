@@ -20,7 +20,7 @@ from hypercorn.trio.worker_context import WorkerContext
 
 from svc.front.server.connection import Connection
 from svc.front.server.connection_limiter import ConnectionLimiter
-from svc.front.server.streams import CONNECTION_WINDOW_BYTES, Streams
+from svc.front.server.streams import CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, Streams
 
 WINDOW_BYTES = 65_535
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -276,3 +276,90 @@ async def test_what_waits_for_handlers_is_bounded_by_the_windows_of_the_connecti
         while client.state.outbound_flow_control_window < CONNECTION_WINDOW_BYTES // 2:
             await client.until(h2.events.WindowUpdated, len(client.came(h2.events.WindowUpdated)) + 1)
     assert sum(read) > 0
+
+
+async def test_a_body_that_waits_for_its_handler_holds_up_no_other_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on, read = trio.Event(), list[int]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "PUT":
+            await go_on.wait()
+        size = 0
+        while True:
+            message = await receive()
+            size += len(message["body"])
+            if not message["more_body"]:
+                break
+        read.append(size)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answered"})
+
+    async def upload(client: Client, stream_id: int, method: str) -> None:
+        await client.ask(stream_id, method=method, ends=False)
+        for piece in range(12):
+            client.state.send_data(stream_id, bytes(16_000), end_stream=piece == 11)
+            await client.flush()
+            await trio.testing.wait_all_tasks_blocked(0.001)
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        await upload(client, 3, "PUT")
+        await upload(client, 5, "POST")
+        await client.until(h2.events.StreamEnded, 2)
+        go_on.set()
+        await client.until(h2.events.StreamEnded, 3)
+    assert read == [0, 12 * 16_000, 12 * 16_000]
+
+
+async def test_the_client_is_told_of_the_little_that_was_read_when_it_may_send_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last thing that fits the windows is read at once, and its handler waits for more."""
+    go_on = trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "PUT":
+            await go_on.wait()
+        elif scope["method"] == "POST":
+            while (await receive())["more_body"]:
+                pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answered"})
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        for stream_id, size in ((3, STREAM_WINDOW_BYTES), (5, STREAM_WINDOW_BYTES - 6_000), (7, 6_000)):
+            await client.ask(stream_id, method="POST" if stream_id == 7 else "PUT", ends=False)
+            for start in range(0, size, 16_000):
+                client.state.send_data(stream_id, bytes(min(16_000, size - start)))
+                await client.flush()
+        while client.state.outbound_flow_control_window < 6_000:
+            await client.until(h2.events.WindowUpdated, len(client.came(h2.events.WindowUpdated)) + 1)
+        client.state.end_stream(7)
+        await client.flush()
+        await client.until(h2.events.StreamEnded, 2)
+        go_on.set()
+        await client.until(h2.events.StreamEnded, 4)
+
+
+async def test_a_request_that_is_reset_as_it_comes_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[bytes]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "POST":
+            read.append((await receive())["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answered"})
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
+        client.state.send_headers(3, head)
+        client.state.send_data(3, b"unwanted", end_stream=True)
+        client.state.reset_stream(3)
+        await client.flush()
+        await client.ask(5)
+        await client.until(h2.events.StreamEnded, 2)
+    assert read == []

@@ -63,5 +63,21 @@ async def test_what_comes_after_the_handler_has_ended_is_not_kept() -> None:
     body = UnreadBody()
     body.put(piece(b"unread"))
     assert body.close() == len(b"unread")
-    body.put(piece(b"late"))
+    body.put(piece(b"late", more=False))
     assert body.waiting_bytes == 0
+    # Whoever still asks does not take what was cut short for whole.
+    assert await body.receive() == {"type": "http.disconnect"}
+
+
+async def test_each_of_two_who_wait_hears_of_the_end() -> None:
+    body, read = UnreadBody(), list[dict[str, Any]]()
+
+    async def take() -> None:
+        read.append(await body.receive())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take)
+        nursery.start_soon(take)
+        await trio.testing.wait_all_tasks_blocked()
+        body.put({"type": "http.disconnect"})
+    assert read == [{"type": "http.disconnect"}] * 2
