@@ -42,13 +42,11 @@ Meant = TypeVar("Meant")
 _REQUEST: Final = HeaderValidationFlags(
     is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
 )
-_REQUEST_END: Final = HeaderValidationFlags(
-    is_client=False, is_trailer=True, is_response_header=False, is_push_promise=False
-)
 _ANSWER: Final = HeaderValidationFlags(
     is_client=False, is_trailer=False, is_response_header=True, is_push_promise=False
 )
-_ANSWER_END: Final = HeaderValidationFlags(
+#: Of a request and of an answer alike.
+_END: Final = HeaderValidationFlags(
     is_client=False, is_trailer=True, is_response_header=False, is_push_promise=False
 )
 
@@ -64,7 +62,6 @@ class Remembered(Generic[Said, Meant]):
     def __init__(self) -> None:
         self._heads: dict[Said, Meant] = {}
         self.get = self._heads.get
-        self.forget = self._heads.clear
 
     def add(self, head: Said, meaning: Meant) -> None:
         """Remember it, in place of all others when there are too many."""
@@ -93,7 +90,7 @@ class CountedTable(HeaderTable):
     @maxsize.setter
     def maxsize(self, size_bytes: int) -> None:
         self.changes += 1
-        super(CountedTable, type(self)).maxsize.__set__(self, size_bytes)  # type: ignore[attr-defined]
+        HeaderTable.maxsize.fset(self, size_bytes)  # type: ignore[attr-defined]
 
 
 class HeadDecoder(Decoder):
@@ -102,21 +99,18 @@ class HeadDecoder(Decoder):
     def __init__(self) -> None:
         super().__init__()
         self.header_table = self._table = CountedTable()
-        self._heads: Remembered[bytes, Iterable[HeaderTuple]] = Remembered()
-        self._changes = 0
+        #: By how often the table had changed, and the block.
+        self._heads: Remembered[tuple[int, bytes], Iterable[HeaderTuple]] = Remembered()
 
     def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
         """The head in a block. Raises what hpack raises."""
         assert raw, "h2 asks for bytes"
         changes = self._table.changes
-        if self._changes != changes:
-            self._changes = changes
-            self._heads.forget()
-        head = self._heads.get(data)
+        head = self._heads.get((changes, data))
         if head is None:
             head = tuple(super().decode(data, raw))
             if changes == self._table.changes and is_small(head):
-                self._heads.add(data, head)
+                self._heads.add((changes, data), head)
         return head
 
 
@@ -126,24 +120,21 @@ class HeadEncoder(Encoder):
     def __init__(self) -> None:
         super().__init__()
         self.header_table = self._table = CountedTable()
-        self._blocks: Remembered[Head, bytes] = Remembered()
-        self._changes = 0
+        #: By how often the table had changed, and the head.
+        self._blocks: Remembered[tuple[int, Head], bytes] = Remembered()
 
     def encode(self, headers: Iterable[Any], huffman: bool = True) -> bytes:
         """The block of a head."""
         assert huffman, "h2 asks for the shortest"
         head, changes = tuple(headers), self._table.changes
-        if self._changes != changes:
-            self._changes = changes
-            self._blocks.forget()
         if self._table.resized:
             # The first block after a change of the table's size tells the client of it.
             return super().encode(head, huffman)
-        block = self._blocks.get(head)
+        block = self._blocks.get((changes, head))
         if block is None:
             block = super().encode(head, huffman)
             if changes == self._table.changes and is_small(head):
-                self._blocks.add(head, block)
+                self._blocks.add((changes, head), block)
         return block
 
 
@@ -160,8 +151,8 @@ class KnownHeads:
 
     def __init__(self, connection: H2Connection) -> None:
         remember_heads(connection)
-        for check in ("validate_inbound", "normalize_inbound", "validate_outbound", "normalize_outbound"):
-            setattr(connection.config, f"{check}_headers", False)
+        connection.config.validate_inbound_headers = connection.config.normalize_inbound_headers = False
+        connection.config.validate_outbound_headers = connection.config.normalize_outbound_headers = False
         self._requests: Remembered[Head, Head] = Remembered()
         self._answers: Remembered[Head, Head] = Remembered()
 
@@ -176,7 +167,7 @@ class KnownHeads:
 
     def request_end(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Check what comes after the body of a request. Raises `ProtocolError`."""
-        for _ in validate_headers(normalize_inbound_headers(headers, _REQUEST_END), _REQUEST_END):
+        for _ in validate_headers(normalize_inbound_headers(headers, _END), _END):
             pass
 
     def answer(self, headers: Iterable[tuple[bytes, bytes]]) -> Head:
@@ -190,8 +181,8 @@ class KnownHeads:
 
     def answer_end(self, headers: Iterable[tuple[bytes, bytes]]) -> Head:
         """What comes after the body of an answer, as h2 sends it. Raises `ProtocolError`."""
-        lowered = normalize_outbound_headers(headers, _ANSWER_END, should_split_outbound_cookies=False)
-        return tuple(validate_outbound_headers(lowered, _ANSWER_END))
+        lowered = normalize_outbound_headers(headers, _END, should_split_outbound_cookies=False)
+        return tuple(validate_outbound_headers(lowered, _END))
 
 
 def _kept(heads: Remembered[Head, Head], head: Head, checked: Iterable[tuple[bytes, bytes]]) -> Head:

@@ -50,6 +50,7 @@ BODY_STEP_BYTES: Final = 256 * 1024
 #: HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
 STREAM_WINDOW_BYTES: Final = 256 * 1024
 CONNECTION_WINDOW_BYTES: Final = 512 * 1024
+
 _FIRST_WINDOW_BYTES: Final = 65_535
 #: What a client says first (RFC 9113 §3.4).
 _PREFACE_BYTES: Final = 24
@@ -92,9 +93,8 @@ class Streams(H2Protocol):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._handlers: dict[int, trio.CancelScope] = {}
-        #: Bodies whose handlers have not ended.
-        self._bodies: dict[int, UnreadBody] = {}
+        #: Those that have not ended.
+        self._handlers: dict[int, _OneHandler] = {}
         self._resets = self._answered = 0
         self._group = self.task_group
         self._steps = FrameSteps()
@@ -156,15 +156,18 @@ class Streams(H2Protocol):
 
     async def _hand_on(self, piece: h2.events.DataReceived) -> None:
         """A piece of a body; `BodyFrames` has joined what came at once. What nobody reads counts as read."""
-        stream, body = self.streams.get(piece.stream_id), self._bodies.get(piece.stream_id)
-        before_bytes = body.waiting_bytes if body is not None else 0
+        stream, before_bytes = self.streams.get(piece.stream_id), self._waiting_bytes(piece.stream_id)
         if stream is not None:
             await stream.handle(Body(stream_id=piece.stream_id, data=piece.data))
-        waiting_bytes = body.waiting_bytes - before_bytes if body is not None else 0
+        waiting_bytes = self._waiting_bytes(piece.stream_id) - before_bytes
         # Also of nothing: h2 then tells of what others have read, where this has used up the window.
         self.connection.acknowledge_received_data(
             piece.flow_controlled_length - waiting_bytes, piece.stream_id
         )
+
+    def _waiting_bytes(self, stream_id: int) -> int:
+        handler = self._handlers.get(stream_id)
+        return handler.body.waiting_bytes if handler is not None else 0
 
     async def have_read(self, stream_id: int, size_bytes: int) -> None:
         """A handler has read this much of its body.
@@ -249,7 +252,7 @@ class Streams(H2Protocol):
         await super()._handle_events([event])
         handler = self._handlers.get(event.stream_id or 0)
         if handler is not None:
-            handler.cancel()
+            handler.scope.cancel()
         self._resets += 1
         if self._resets > FREE_RESETS + self._answered:
             log.warning("a connection was closed: it reset %d streams", self._resets)
@@ -276,21 +279,18 @@ class Streams(H2Protocol):
         finally:
             self.task_group = self._group
 
-    def begin(self, stream_id: int, body: UnreadBody, handler: Callable[[], Awaitable[None]]) -> None:
+    def begin(self, stream_id: int, handler: _OneHandler, work: Callable[[], Awaitable[None]]) -> None:
         """Start a handler. It counts from here on, not from its first turn: a flood comes within one."""
-        self._handlers[stream_id] = scope = trio.CancelScope()
-        self._bodies[stream_id] = body
-        self._group.spawn(self._run, stream_id, scope, handler)
+        self._handlers[stream_id] = handler
+        self._group.spawn(self._run, stream_id, handler, work)
 
-    async def _run(
-        self, stream_id: int, scope: trio.CancelScope, handler: Callable[[], Awaitable[None]]
-    ) -> None:
-        with scope:
+    async def _run(self, stream_id: int, handler: _OneHandler, work: Callable[[], Awaitable[None]]) -> None:
+        with handler.scope as scope:
             try:
-                await handler()
+                await work()
             finally:
-                self._handlers.pop(stream_id, None)
-                unread_bytes = self._bodies.pop(stream_id).close()
+                del self._handlers[stream_id]
+                unread_bytes = handler.body.close()
                 if unread_bytes:
                     self.connection.acknowledge_received_data(unread_bytes, stream_id)
                     await self.has_data.set()
@@ -299,30 +299,30 @@ class Streams(H2Protocol):
 
 
 class _OneHandler:
-    """The group of tasks as one stream sees it."""
+    """A handler, what it has not read of its body, and the group of tasks as its stream sees it."""
 
     def __init__(self, streams: Streams, stream_id: int, group: Any) -> None:
         self._streams, self._stream_id, self._group = streams, stream_id, group
+        self.scope, self.body = trio.CancelScope(), UnreadBody()
 
     async def spawn_app(self, app: Any, config: Any, scope: Any, send: Any) -> Any:
         """As `TaskGroup.spawn_app`; the handler counts from here on."""
-        body = UnreadBody()
 
         async def hand_on(message: Any) -> None:
-            body.put(message)
+            self.body.put(message)
 
         async def receive() -> Any:
             # A request that was reset before its handler began has come whole, and nobody wants its answer.
             await trio.lowlevel.checkpoint_if_cancelled()
-            message = await body.receive()
+            message = await self.body.receive()
             if message.get("body"):
                 await self._streams.have_read(self._stream_id, len(message["body"]))
             return message
 
-        async def handler() -> None:
+        async def work() -> None:
             await _handle(app, config, scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run)
 
-        self._streams.begin(self._stream_id, body, handler)
+        self._streams.begin(self._stream_id, self, work)
         return hand_on
 
     def spawn(self, function: Callable[..., Any], *arguments: Any) -> None:

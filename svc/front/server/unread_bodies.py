@@ -31,12 +31,11 @@ class UnreadBody:
     _has_ended: bool = False
     _is_read: bool = False
     _is_left: bool = False
-    _is_over: bool = False
     _news: trio.Event = attrs.field(factory=trio.Event)
 
     def put(self, message: dict[str, Any]) -> None:
-        """A message of ASGI for the handler; nothing once that has ended."""
-        if self._is_over:
+        """A message of ASGI for the handler; nothing once that has ended, or the client has left."""
+        if self._is_left:
             return
         if message["type"] == "http.request":
             self._add(message["body"])
@@ -70,6 +69,6 @@ class UnreadBody:
         """The handler has ended. Returns the bytes that it has not read, and never will."""
         unread_bytes, self.waiting_bytes = self.waiting_bytes, 0
         self._pieces.clear()
-        self._is_over = self._is_read = self._is_left = True
+        self._is_read = self._is_left = True
         self._news.set()
         return unread_bytes

@@ -40,9 +40,13 @@ class Client:
     async def flush(self) -> None:
         await self.stream.send_all(self.state.data_to_send())
 
-    async def ask(self, stream_id: int = 1, *, method: str = "GET", ends: bool = True) -> None:
+    def begin(self, stream_id: int, *, method: str = "GET", ends: bool = True) -> None:
+        """Ask with what is flushed next."""
         head = [(":method", method), (":path", "/"), (":scheme", "http"), (":authority", "here")]
         self.state.send_headers(stream_id, [*head, ("te", "trailers")], end_stream=ends)
+
+    async def ask(self, stream_id: int = 1, *, method: str = "GET", ends: bool = True) -> None:
+        self.begin(stream_id, method=method, ends=ends)
         await self.flush()
 
     def came(self, kind: type[E]) -> list[E]:
@@ -147,14 +151,19 @@ async def test_trailers_come_behind_the_head_and_the_body(size: int, monkeypatch
         assert answer[-2].headers == [("grpc-status", "12")]
 
 
+async def answer(send: Any) -> None:
+    """One that is whole."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"answered"})
+
+
 def reading_nothing(wait: Callable[[], Awaitable[object]]) -> App:
     """Answers at once, a PUT when the wait is over; reads no body."""
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
         if scope["method"] == "PUT":
             await wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"answered"})
+        await answer(send)
 
     return app
 
@@ -251,8 +260,7 @@ async def test_what_waits_for_handlers_is_bounded_by_the_windows_of_the_connecti
         if scope["method"] == "PUT":
             await reads.wait()
             read.append(len((await receive())["body"]))
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"answered"})
+        await answer(send)
 
     async with asked(app, monkeypatch) as client:
         await client.until(h2.events.StreamEnded)
@@ -293,8 +301,7 @@ async def test_a_body_that_waits_for_its_handler_holds_up_no_other_body(
             if not message["more_body"]:
                 break
         read.append(size)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"answered"})
+        await answer(send)
 
     async def upload(client: Client, stream_id: int, method: str) -> None:
         await client.ask(stream_id, method=method, ends=False)
@@ -325,8 +332,7 @@ async def test_the_client_is_told_of_the_little_that_was_read_when_it_may_send_n
         elif scope["method"] == "POST":
             while (await receive())["more_body"]:
                 pass
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"answered"})
+        await answer(send)
 
     async with asked(app, monkeypatch) as client:
         await client.until(h2.events.StreamEnded)
@@ -350,13 +356,11 @@ async def test_a_request_that_is_reset_as_it_comes_is_not_read(monkeypatch: pyte
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] == "POST":
             read.append((await receive())["body"])
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"answered"})
+        await answer(send)
 
     async with asked(app, monkeypatch) as client:
         await client.until(h2.events.StreamEnded)
-        head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
-        client.state.send_headers(3, head)
+        client.begin(3, method="POST", ends=False)
         client.state.send_data(3, b"unwanted", end_stream=True)
         client.state.reset_stream(3)
         await client.flush()
