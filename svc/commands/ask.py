@@ -26,10 +26,11 @@ from protocol.rest.query import (
     instant,
 )
 from svc.application.open_store import open_store
-from svc.commands.asked import PRINTED, TRACES_MOST, Answer, notes_of
+from svc.commands.asked import PRINTED, TRACES_MOST, Answer, cut_note, notes_of
 from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
 from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
+from svc.domain.calendar import day_of
 from svc.domain.queries.datasets import DATASETS, EVENT_TIME, SPANS
 from svc.domain.queries.measures import MEASURES
 from svc.runtime.clock import now
@@ -46,6 +47,8 @@ from svc.store.reads.usage.compared_sides import Side, side_of
 
 _SPAN_OF_TIME: Final = re.compile(r"(\d{1,5})(m|h|d|w)")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+#: Words for a midnight in UTC, by how many days ago it was.
+_MIDNIGHTS: Final = {"today": 0, "yesterday": 1}
 #: Traces that are listed, and at the most.
 TRACES: Final = 20
 _EXAMPLES: Final = """examples:
@@ -57,6 +60,8 @@ _EXAMPLES: Final = """examples:
     trace-svc ask series hour --where tool=search --where status=error --last 24h
   the slowest traces of the last hour
     trace-svc ask traces --sort latency --last 1h
+  which traces failed yesterday?
+    trace-svc ask traces --failed --from yesterday --to today
   what is different about traces in which something failed?
     trace-svc ask compare --with status=error --last 24h
 """
@@ -168,8 +173,10 @@ def _offer_range(verb: argparse.ArgumentParser) -> None:
         help="only rows with this value, or, except of traces, with `FIELD=`, without any; can be repeated",
     )
     verb.add_argument("--last", metavar="SPAN", help="a time until now: 30m, 24h, 7d or 4w")
-    verb.add_argument("--from", dest="low", metavar="TIME", help="ISO 8601, inclusive")
-    verb.add_argument("--to", dest="high", metavar="TIME", help="ISO 8601, exclusive")
+    verb.add_argument(
+        "--from", dest="low", metavar="TIME", help="ISO 8601, or today or yesterday (in UTC), inclusive"
+    )
+    verb.add_argument("--to", dest="high", metavar="TIME", help="the same, exclusive")
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
@@ -177,7 +184,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     async with open_store(settings) as store:
         project = await named_project(store, arguments)
         try:
-            answer = await _ANSWERS[arguments.verb](store.database, project.id, arguments)
+            timed = _with_times(arguments)
+            answer = await _ANSWERS[arguments.verb](store.database, project.id, timed)
         except Refused as refused:
             raise OperatorError(refusal_sentence(refused)) from None
     if arguments.json:
@@ -186,8 +194,11 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     PRINTED[arguments.verb](answer)
     for note in notes_of(answer):
         print(printable(note))
-    if arguments.verb == "series" and arguments.low is None and arguments.last is None:
-        print("These are 24 hours; --last or --from names another range.")
+    if arguments.verb == "series":
+        if (cut := cut_note(timed.low, timed.high, arguments.interval)) is not None:
+            print(cut)
+        if arguments.low is None and arguments.last is None:
+            print("These are 24 hours; --last or --from names another range.")
 
 
 # --- asking -----------------------------------------------------------------------------------------------
@@ -217,7 +228,7 @@ async def _search(database: Database, project_id: int, arguments: argparse.Names
 
 
 async def _traces(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
-    low, high = _range(arguments)
+    low, high = arguments.low, arguments.high
     filters = read_filters(arguments.where)
     asked = TraceFilter(
         low=low,
@@ -237,7 +248,7 @@ async def _traces(database: Database, project_id: int, arguments: argparse.Names
 
 
 async def _compare(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
-    low, high = _range(arguments)
+    low, high = arguments.low, arguments.high
     if arguments.since is None and not arguments.other:
         raise OperatorError(
             "which traces? --with status=error selects those in which something failed, --since "
@@ -246,8 +257,10 @@ async def _compare(database: Database, project_id: int, arguments: argparse.Name
     if arguments.since is None:
         sides = (_side(low, high, arguments.where), _side(low, high, arguments.other))
     else:
-        at = instant(arguments.since, "since")
-        sides = (_side(low, at, arguments.where), _side(at, high, [*arguments.where, *arguments.other]))
+        sides = (
+            _side(low, arguments.since, arguments.where),
+            _side(arguments.since, high, [*arguments.where, *arguments.other]),
+        )
     return await CompareStore(database).compare(project_id, *sides)
 
 
@@ -281,34 +294,43 @@ def _question(project_id: int, arguments: argparse.Namespace) -> Question:
     by = EVENT_TIME if dataset.has_event_time and arguments.by != "arrival" else None
     if arguments.by == "start" and not dataset.has_event_time:
         raise OperatorError(f"{dataset.name} has only one time, {dataset.time_column}: leave out --by")
-    low, high = _range(arguments)
-    if arguments.verb == "series":
-        # A series has two ends.
-        high = high or now()
-        low = low or high - timedelta(days=1)
     return ask(
         project_id,
         dataset.name,
-        (low, high),
+        (arguments.low, arguments.high),
         read_filters(arguments.where),
         by=by,
         measure=getattr(arguments, "measure", None),
     )
 
 
-def _range(arguments: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
-    if arguments.last is None:
-        low, high = arguments.low, arguments.high
-        return (
-            None if low is None else instant(low, "from"),
-            None if high is None else instant(high, "to"),
-        )
-    if arguments.low is not None or arguments.high is not None:
-        raise OperatorError("--last is a range of its own: leave out --from and --to")
-    found = _SPAN_OF_TIME.fullmatch(arguments.last)
-    if found is None:
-        raise OperatorError("--last takes a number with m, h, d or w, such as 30m, 24h, 7d or 4w")
-    return now() - timedelta(**{_UNITS[found[2]]: int(found[1])}), None
+def _with_times(arguments: argparse.Namespace) -> argparse.Namespace:
+    """The same with instants for the words of its range, or None at an open end."""
+    if arguments.verb == "fields":
+        return arguments
+    asked_at = now()
+    low, high = _instant(arguments.low, "from", asked_at), _instant(arguments.high, "to", asked_at)
+    if arguments.last is not None:
+        if low is not None or high is not None:
+            raise OperatorError("--last is a range of its own: leave out --from and --to")
+        found = _SPAN_OF_TIME.fullmatch(arguments.last)
+        if found is None:
+            raise OperatorError("--last takes a number with m, h, d or w, such as 30m, 24h, 7d or 4w")
+        low = asked_at - timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if arguments.verb == "series":
+        # A series has two ends.
+        high = high or asked_at
+        low = low or high - timedelta(days=1)
+    timed = {**vars(arguments), "low": low, "high": high}
+    if arguments.verb == "compare":
+        timed["since"] = _instant(arguments.since, "since", asked_at)
+    return argparse.Namespace(**timed)
+
+
+def _instant(text: str | None, field: str, asked_at: datetime) -> datetime | None:
+    if text in _MIDNIGHTS:
+        return day_of(asked_at) - timedelta(days=_MIDNIGHTS[text])
+    return None if text is None else instant(text, field)
 
 
 _ANSWERS: Final[dict[str, Callable[[Database, int, argparse.Namespace], Awaitable[Answer]]]] = {

@@ -6,6 +6,7 @@ Called by `trace-svc ask`. Reads nothing; what strangers named is printed withou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -23,6 +24,7 @@ from protocol.rest.answers import (
 from svc.commands.terminal import minute, print_columns, printable
 from svc.domain.quantities import count, duration, money, percent
 from svc.domain.queries.measures import COUNT
+from svc.store.reads.questions.buckets import bucket_end, bucket_starts
 
 Answer = Counted | Buckets | Ranked | FoundPage | Compared | dict[str, Any]
 
@@ -33,6 +35,22 @@ _CELL: Final = 80
 def notes_of(answer: Answer) -> Sequence[str]:
     """What an answer says beside its figures."""
     return (answer.get("notes") if isinstance(answer, dict) else answer.notes) or ()
+
+
+def cut_note(low: datetime, high: datetime, interval: str) -> str | None:
+    """Which buckets of a series are shorter than the others, for the range ends within them."""
+    starts = bucket_starts(low, high, interval)
+    # Nobody misses part of a minute.
+    if not starts or interval == "minute":
+        return None
+    since, until = minute(low.isoformat()), minute(high.isoformat())
+    begins_late, ends_early = starts[0] < low, bucket_end(starts[-1], interval) > high
+    if len(starts) == 1:
+        parts = [f"from {since}"] * begins_late + [f"until {until}"] * ends_early
+        return f"This {interval} counts {' '.join(parts)}." if parts else None
+    notes = [f"The first {interval} counts from {since}."] * begins_late
+    notes += [f"The last {interval} counts until {until}."] * ends_early
+    return " ".join(notes) or None
 
 
 def _figures(

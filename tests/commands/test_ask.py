@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -20,9 +20,12 @@ import trio
 from protocol.operator import OperatorError
 from svc.application.open_store import Store
 from svc.commands import ask as command
+from svc.commands.asked import cut_note
 from svc.commands.demo import requests_of
 from svc.commands.demo_story import traces_of
 from svc.config.table import read_settings
+from svc.domain.calendar import day_of
+from svc.runtime.clock import now
 from tests.commands.test_commands import ROOT
 from tests.commands.test_detections import refused
 from tests.e2e.mcp import asked, beside
@@ -54,7 +57,7 @@ def story() -> Iterator[Service]:
                 def taken(body: bytes = body) -> bool:
                     return service.send(body).status_code == 200
 
-                until(taken, 60)
+                until(taken)
                 sent += spans
 
         async def unsettled(store: Store) -> Any:
@@ -66,7 +69,7 @@ def story() -> Iterator[Service]:
             stored = service.ask("count", {"dataset": "spans"})["count"]
             return (stored, leaks) == (sent, 1) and beside(service, unsettled) == 0
 
-        until(ready, 180, 0.5)
+        until(ready, every_s=0.5)
         yield service
 
 
@@ -271,6 +274,58 @@ def test_what_an_answer_leaves_out_is_said(story: Service, capsys: pytest.Captur
     assert "status is never 'failed', only ok, error" in text
 
 
+def test_today_and_yesterday_are_days_in_utc(story: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*arguments: str) -> str:
+        here(story, *arguments)
+        return capsys.readouterr().out
+
+    today = day_of(now())
+    days = [(today - timedelta(days=back)).date().isoformat() for back in (1, 0)]
+    said = printed("series", "hour", "--from", "yesterday", "--to", "today")
+    # Midnight may have passed meanwhile.
+    if day_of(now()) == today:
+        assert said == printed("series", "hour", "--from", days[0], "--to", days[1])
+    assert len(said.splitlines()) == 25
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "interval", "note"),
+    [
+        ("2026-11-24T00:00", "2026-11-27T00:00", "day", None),
+        ("2026-11-24T14:05", "2026-11-27T00:00", "day", "The first day counts from 2026-11-24 14:05."),
+        ("2026-11-24T00:00", "2026-11-27T09:30", "day", "The last day counts until 2026-11-27 09:30."),
+        (
+            "2026-11-24T14:05",
+            "2026-11-27T09:30",
+            "day",
+            "The first day counts from 2026-11-24 14:05. The last day counts until 2026-11-27 09:30.",
+        ),
+        ("2026-11-24T14:05", "2026-11-25T00:00", "day", "This day counts from 2026-11-24 14:05."),
+        (
+            "2026-11-24T14:05",
+            "2026-11-24T14:30",
+            "hour",
+            "This hour counts from 2026-11-24 14:05 until 2026-11-24 14:30.",
+        ),
+        ("2026-11-01T00:00", "2026-11-30T00:00", "month", "This month counts until 2026-11-30 00:00."),
+        ("2026-11-24T14:05:10", "2026-11-24T14:30:10", "minute", None),
+        ("2026-11-24T14:05", "2026-11-24T14:05", "hour", None),
+    ],
+)
+def test_a_series_says_which_buckets_are_shorter(
+    low: str, high: str, interval: str, note: str | None
+) -> None:
+    ends = (datetime.fromisoformat(end).replace(tzinfo=UTC) for end in (low, high))
+    assert cut_note(*ends, interval) == note
+
+
+def test_a_series_until_now_says_so(story: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    here(story, "series", "week", "--from", "2026-11-16")
+    assert re.search(r"\nThe last week counts until [0-9: -]{16}\.\n$", capsys.readouterr().out)
+    here(story, "series", "week", "--from", "2026-11-16", "--to", "2026-11-23")
+    assert "counts" not in capsys.readouterr().out
+
+
 def test_what_can_be_asked_is_listed(story: Service, capsys: pytest.CaptureFixture[str]) -> None:
     here(story, "fields")
     text = capsys.readouterr().out
@@ -294,7 +349,8 @@ def test_nothing_found_is_said(story: Service, capsys: pytest.CaptureFixture[str
         (("count", "--where", "status"), "'status' is not FIELD=VALUE, such as status=error"),
         (("count", "--last", "7x"), "--last takes a number with m, h, d or w"),
         (("count", "--last", "7d", "--from", "2026-11-01"), "--last is a range of its own"),
-        (("count", "--from", "yesterday"), "'from' is not an ISO 8601 instant"),
+        (("count", "--from", "lately"), "'from' is not an ISO 8601 instant"),
+        (("compare", "--since", "lately"), "'since' is not an ISO 8601 instant"),
         (("count", "--from", "2026-11-02", "--to", "2026-11-01"), "'range.from' is after 'range.to'"),
         (("count", "--dataset", "metric_rollups", "--by", "start"), "leave out --by"),
         (("search", "--dataset", "metric_rollups"), "does not support search"),

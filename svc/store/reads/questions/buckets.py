@@ -34,7 +34,7 @@ def bucket_starts(low: datetime, high: datetime, interval: str) -> list[datetime
             )
         starts.append(start)
         try:
-            start = _next(start, interval)
+            start = bucket_end(start, interval)
         except OverflowError:
             break
     return starts
@@ -54,7 +54,8 @@ def _truncate(moment: datetime, interval: str) -> datetime:
     return day.replace(day=1)
 
 
-def _next(start: datetime, interval: str) -> datetime:
+def bucket_end(start: datetime, interval: str) -> datetime:
+    """Where the next bucket begins."""
     if interval == "month":
         return (start + timedelta(days=32)).replace(day=1)
     return start + _STEPS[interval]
