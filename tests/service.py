@@ -28,7 +28,9 @@ import httpx2
 
 from tests.forked import Forked, loads_alike, ran
 
-START_TIMEOUT_S = 90.0
+#: How long a test waits for what does not come. Long, for only a fault waits so long: beside a load of 13 on
+#: two cores, detectors at their low priority took 200 s for what takes them 8 alone (December 2026).
+WAIT_S = 300.0
 #: How to ask over plain HTTP: without it, each request reads the bundle of certificates for 50 ms, and
 #: whoever polls takes half a core from what it watches.
 PLAIN: Any = {"verify": False}
@@ -148,13 +150,13 @@ class Service:
         assert match is not None, f"no metric {name}"
         return float(match[1])
 
-    def wait_for_spans(self, count: int, timeout_s: float = 30.0, **filters: Any) -> None:
+    def wait_for_spans(self, count: int, timeout_s: float = WAIT_S, **filters: Any) -> None:
         """Until this many spans are queryable."""
         until(
             lambda: self.ask("count", {"dataset": "spans", "filters": filters})["count"] == count, timeout_s
         )
 
-    def command(self, *arguments: str, timeout_s: float = 90.0) -> str:
+    def command(self, *arguments: str, timeout_s: float = WAIT_S) -> str:
         """Run another command of ours beside the service; its standard output."""
         done = ran([TRACE_SVC, *arguments], env=self.env, timeout_s=timeout_s)
         assert done.returncode == 0, done.stderr
@@ -167,7 +169,7 @@ class Service:
         return self.process.wait(timeout_s)
 
 
-def until(condition: Any, timeout_s: float = 30.0, every_s: float = 0.05) -> None:
+def until(condition: Any, timeout_s: float = WAIT_S, every_s: float = 0.05) -> None:
     """Ask again and again until it holds; what is waited for happens in another process."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -343,7 +345,7 @@ def _greeting(
 ) -> tuple[str, tuple[str, str] | None]:
     """Read standard output until the address; of a first start also the keys, from the file it names."""
     assert process.stdout is not None
-    watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
+    watchdog = threading.Timer(WAIT_S, process.kill)
     watchdog.start()
     url = ""
     try:

@@ -49,7 +49,7 @@ from tests.actors.every_await import Strike, at_every_await
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GRANT = Grant("k1", 7, "write")
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 @attrs.define

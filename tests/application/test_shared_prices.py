@@ -41,7 +41,7 @@ async def test_what_one_copy_reads_all_have_and_none_takes_it_twice(store: Datab
         nursery.start_soon(lambda: listener.run())
         file.write_text(PRICES.format(rate=1))
         await one.read_anew(file)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await looked.wait()
         nursery.cancel_scope.cancel()
     assert [prices.version for prices in of_other] == [of_one[0].version]

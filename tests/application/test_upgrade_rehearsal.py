@@ -275,7 +275,7 @@ def _ended(env: dict[str, str], scratch: Path, end: signal.Signals) -> tuple[int
     # Whoever runs the tests may have these ignored, as `nohup` does.
     heard = ["env", "--default-signal=TERM,HUP", TRACE_SVC, "upgrade", "--full"]
     with subprocess.Popen(heard, env=env, stderr=subprocess.PIPE, text=True) as asked:
-        until(lambda: any(scratch.glob("*/data/postgres/18/data/postmaster.pid")), 60, 0.01)
+        until(lambda: any(scratch.glob("*/data/postgres/18/data/postmaster.pid")), every_s=0.01)
         asked.send_signal(end)
         _, complaint = asked.communicate(timeout=60)
     return asked.returncode, complaint

@@ -149,7 +149,7 @@ def demo(chromium: Any) -> Iterator[Opened]:
     """A service with a week of the demo, whose leaked secret has become a case, and its owner."""
     with running(SVC_DETECTORS_INTERVAL_SECONDS="5") as service:
         service.command("demo", "--url", service.url, "--weeks", "1", timeout_s=240)
-        until(lambda: "C-1" in service.command("cases", "list"), 240, every_s=1)
+        until(lambda: "C-1" in service.command("cases", "list"), every_s=1)
         yield Opened(chromium, service, signed_up(chromium, service))
 
 

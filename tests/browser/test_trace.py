@@ -37,10 +37,10 @@ def told(opened: Opened) -> Opened:
     for story in STORIES.values():
         for body in bodies(story()):
             assert opened.service.send(body).status_code == 200
-    opened.service.wait_for_spans(30_000, 120, trace_id=trace_id("many").hex())
+    opened.service.wait_for_spans(30_000, trace_id=trace_id("many").hex())
     with opened.page() as page:
         for name in STORIES:
-            until(lambda name=name: settled(page, opened, name), 60, 0.5)
+            until(lambda name=name: settled(page, opened, name), every_s=0.5)
     return opened
 
 
@@ -149,7 +149,7 @@ def test_scrolling_fills_rows_anew_and_makes_none(told: Opened) -> None:
 def test_more_spans_than_a_page_holds_are_said_to_be_left_out(told: Opened) -> None:
     for body in bodies(many(100_100, "vast"), 2_000):
         assert told.service.send(body).status_code == 200
-    told.service.wait_for_spans(100_100, 240, trace_id=trace_id("vast").hex())
+    told.service.wait_for_spans(100_100, trace_id=trace_id("vast").hex())
     with told.page(**WIDE) as page:
         page.goto(at(told, "vast"))
         page.get_by_text("100,000 of 100,100 spans are here").wait_for(timeout=60_000)
@@ -277,7 +277,7 @@ def test_an_unsettled_trace_grows_and_keeps_the_chosen_row(told: Opened) -> None
     spans = failing("growing")
     (body,) = bodies(spans[:3])
     assert told.service.send(body).status_code == 200
-    told.service.wait_for_spans(3, 30, trace_id=trace_id("growing").hex())
+    told.service.wait_for_spans(3, trace_id=trace_id("growing").hex())
     with told.page(**WIDE) as page:
         go(page, told, "growing")
         page.keyboard.press("e")

@@ -146,7 +146,7 @@ def test_every_verb_of_a_case_is_a_key_with_a_way_back(watched: Opened) -> None:
             settle(page)
             return bool(button.count())
 
-        until(is_shown, 120, 0.5)
+        until(is_shown, every_s=0.5)
         button.click()
         page.get_by_text("C-2 is being looked into.").wait_for()
 

@@ -95,7 +95,7 @@ def test_a_newcomer_connects_an_exporter_and_finds_what_fails_in_the_demo(chromi
                 return bool(page.locator("[data-rows] tr").count())
 
             # It is added up a moment after its last span.
-            until(failed, 120, 0.5)
+            until(failed, every_s=0.5)
             settle(page)
             page.keyboard.press("j")
             page.keyboard.press("Enter")

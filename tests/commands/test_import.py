@@ -232,7 +232,7 @@ def test_a_run_that_is_killed_goes_on_and_everything_is_there_once(
     words = ("import", "export", str(file), "--project", project)
     killed = subprocess.Popen([TRACE_SVC, *words, "--rate", "400"], env=dict(instance.env))
     # Its first page is stored; the rest of its second is waited for.
-    until(lambda: instance.ask("count", asked, key)["count"] >= 500, 60)
+    until(lambda: instance.ask("count", asked, key)["count"] >= 500)
     killed.kill()
     killed.wait(30)
     done = ran(instance, *words)

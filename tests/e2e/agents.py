@@ -168,7 +168,7 @@ def agents(data_dir: Path | None = None, model: StandIn | None = None, **setting
     plain: Any = known
     with running(data_dir, **plain) as service:
         # Judges begin before anything is sent: what is then left to judge keeps rules from what is planted.
-        until(lambda: "case-keeper" in service.health()["components"]["actors"]["details"], 90)
+        until(lambda: "case-keeper" in service.health()["components"]["actors"]["details"])
         key = service.command("keys", "create", "--scope", "admin", "--name", "agents").strip()
         yield Agents(service, model, key)
 

@@ -76,7 +76,7 @@ def test_a_run_is_watched_cancelled_and_repeated_at_will(house: Agents) -> None:
     run_id = house.press("triage", finding)
     again = house.call("POST", f"/findings/{finding}/triage", status=202)
     assert (again["run"], again["coalesced"]) == (run_id, True)
-    until(lambda: house.run(run_id)["events"], 30)
+    until(lambda: house.run(run_id)["events"])
     assert house.tool("get_finding", id=finding)["triageStatus"] == "in_flight"
     health = house.service.health()["components"]["agents"]
     assert (health["status"], health["details"]["in_hand"]) == ("UP", 1)
@@ -122,7 +122,7 @@ def test_a_runner_that_is_killed_is_followed_by_another_and_the_run_ends(house: 
     gate = threading.Event()
     house.model.script = held(gate)
     run_id = house.press("triage", house.planted())
-    until(lambda: house.run(run_id)["events"], 30)
+    until(lambda: house.run(run_id)["events"])
     (runner,) = house.service.children("sandbox-runner")
     os.kill(runner, signal.SIGKILL)
     gate.set()
@@ -138,7 +138,7 @@ def test_a_service_that_is_killed_goes_on_with_its_run_where_it_stood(open_folde
     with standin(held(gate)) as model, runner_beside(model) as settings:
         with agents(open_folder / "data", model, **settings) as first:
             run_id = first.press("triage", first.planted())
-            until(lambda: first.run(run_id)["events"], 30)
+            until(lambda: first.run(run_id)["events"])
             first.service.process.kill()
             first.service.process.wait(10)
         with agents(open_folder / "data", model, **settings) as second:

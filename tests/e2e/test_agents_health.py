@@ -22,10 +22,10 @@ def test_a_missing_agent_program_degrades_agents_and_nothing_else_until_it_is_th
 
         assert reported()["status"] == "UP"
         house.over(house.press("triage", house.planted()))
-        until(lambda: reported()["status"] == "DEGRADED", 40, every_s=0.5)
+        until(lambda: reported()["status"] == "DEGRADED", every_s=0.5)
         assert str(program) in reported()["details"]["fault"]
         assert house.service.health()["status"] == "UP"
         program.write_text("#!/bin/sh\nexit 1\n")
         program.chmod(0o755)
-        until(lambda: reported()["status"] == "UP", 40, every_s=0.5)
+        until(lambda: reported()["status"] == "UP", every_s=0.5)
         assert "fault" not in reported()["details"]

@@ -196,7 +196,7 @@ def first(stage: Stage) -> Agents:
 
 def ends_well(house: Agents, run_id: str) -> dict[str, Any]:
     """A run that came to its outcome, once, below its cap."""
-    until(lambda: house.run(run_id)["state"] in ("done", "failed", "cancelled"), 120, every_s=0.2)
+    until(lambda: house.run(run_id)["state"] in ("done", "failed", "cancelled"), every_s=0.2)
     run = house.run(run_id)
     assert (run["state"], run["attempt"]) == ("done", 1), run
     assert 0 < run["spent"]["usd"] < 2.0
@@ -244,10 +244,10 @@ def test_a_service_that_is_killed_leaves_what_is_parked_queued_asked_and_looked_
     assert first.over(parked)["state"] == "parked"
     gate = stage.held("is held at the model")
     asked = first.press("triage", first.planted("is held at the model"))
-    until(lambda: stage.asked("is held at the model") == [0, 1], 60)
+    until(lambda: stage.asked("is held at the model") == [0, 1])
     with stage.locked("classifier_event"):
         looks = first.press("triage", first.planted("reads the locked table"))
-        until(lambda: stage.is_waited_for("classifier_event"), 60)
+        until(lambda: stage.is_waited_for("classifier_event"))
         queued = first.press("triage", first.planted("has to wait"))
         states = [first.run(one)["state"] for one in (parked, asked, looks, queued)]
         assert states == ["parked", "running", "running", "queued"]
@@ -276,7 +276,7 @@ def test_a_service_that_is_killed_while_a_run_answers_or_is_cancelled_is_followe
     stage.held("is not wanted")
     answers = house.press("triage", finding := house.planted("answers unheard"))
     unwanted = house.press("triage", house.planted("is not wanted"))
-    until(lambda: stage.asked("answers unheard") == stage.asked("is not wanted") == [0, 1], 60)
+    until(lambda: stage.asked("answers unheard") == stage.asked("is not wanted") == [0, 1])
     assert stage.runner is not None
     # The runner hears nothing of the cancel while the service says that it is on its way.
     stage.runner.send_signal(signal.SIGSTOP)
@@ -287,7 +287,7 @@ def test_a_service_that_is_killed_while_a_run_answers_or_is_cancelled_is_followe
     stage.runner.send_signal(signal.SIGCONT)
     gate.set()
     # The runner has the answer, and whoever asked for it will never hear.
-    until(lambda: getattr(stage.result(run), "state", None) == "done", 60)
+    until(lambda: getattr(stage.result(run), "state", None) == "done")
     kill(house)
     third = stage.serve()
     expire(third)
@@ -305,12 +305,12 @@ def test_a_runner_that_is_killed_in_any_state_is_asked_again_below_the_same_cap(
     house = stage.serve()
     gate = stage.held("is lost at the model")
     asked = house.press("triage", house.planted("is lost at the model"))
-    until(lambda: stage.asked("is lost at the model") == [0, 1], 60)
+    until(lambda: stage.asked("is lost at the model") == [0, 1])
     with stage.locked("classifier_event"):
         looks = house.press("triage", house.planted("loses the locked table"))
-        until(lambda: stage.is_waited_for("classifier_event"), 60)
+        until(lambda: stage.is_waited_for("classifier_event"))
         # The call under way is in the books before it is answered.
-        until(lambda: turns(house.run(asked)) == 2, 60)
+        until(lambda: turns(house.run(asked)) == 2)
         # While it comes up again nobody counts how often it did not answer.
         house.service.process.send_signal(signal.SIGSTOP)
         stage.kill_runner(again=True)
@@ -326,7 +326,7 @@ def test_a_runner_that_is_killed_in_any_state_is_asked_again_below_the_same_cap(
     gate, _ = stage.held("answers in vain"), stage.held("ends in vain")
     answers = house.press("triage", house.planted("answers in vain"))
     unwanted = house.press("triage", house.planted("ends in vain"))
-    until(lambda: stage.asked("answers in vain") == stage.asked("ends in vain") == [0, 1], 60)
+    until(lambda: stage.asked("answers in vain") == stage.asked("ends in vain") == [0, 1])
     run = house.run(answers)
     assert stage.runner is not None
     stage.runner.send_signal(signal.SIGSTOP)
@@ -334,7 +334,7 @@ def test_a_runner_that_is_killed_in_any_state_is_asked_again_below_the_same_cap(
     house.service.process.send_signal(signal.SIGSTOP)
     stage.runner.send_signal(signal.SIGCONT)
     gate.set()
-    until(lambda: getattr(stage.result(run), "state", None) == "done", 60)
+    until(lambda: getattr(stage.result(run), "state", None) == "done")
     stage.kill_runner(again=True)
     house.service.process.send_signal(signal.SIGCONT)
     assert ends_well(house, answers)["refunds"] >= 1
@@ -349,7 +349,7 @@ def test_a_service_and_its_runner_that_die_together_lose_no_call_of_the_books(
     house = stage.serve()
     gate = stage.held("is lost by both")
     run_id = house.press("triage", house.planted("is lost by both"))
-    until(lambda: turns(house.run(run_id)) == 2, 60)
+    until(lambda: turns(house.run(run_id)) == 2)
     kill(house)
     stage.kill_runner(again=True)
     heir = stage.serve()
@@ -372,7 +372,7 @@ def test_a_hundred_presses_at_two_copies_are_one_run_which_the_other_ends_when_o
         pressed = list(hands.map(lambda n: (one, other)[n % 2].press("triage", finding), range(100)))
     assert len(set(pressed)) == 1
     (run_id,) = set(pressed)
-    until(lambda: stage.asked("is pressed a hundred times") == [0, 1], 60)
+    until(lambda: stage.asked("is pressed a hundred times") == [0, 1])
     held = [copy.service.health()["components"]["agents"]["details"]["in_hand"] for copy in (one, other)]
     assert sorted(held) == [0, 1]
     holder, heir = (one, other) if held[0] else (other, one)

@@ -65,7 +65,7 @@ def fires(service: Service, key: str, channel_id: str) -> Any:
 
 def arrived(service: Service) -> None:
     """Until there are spans, whoever else sent some to the same service."""
-    until(lambda: service.ask("count", {"dataset": "spans", "filters": {}})["count"] >= 1, 30)
+    until(lambda: service.ask("count", {"dataset": "spans", "filters": {}})["count"] >= 1)
 
 
 def sent(service: Service, key: str) -> list[Any]:
@@ -89,7 +89,7 @@ def test_a_rule_tells_a_receiver_signed_and_within_half_a_minute(service: Servic
             Webhook(made["secret"]).verify(trial.body + b" ", dict(trial.headers))
         arrived(service)
         rule = fires(service, key, channel_id)
-        until(lambda: len(receiver.taken) == 2, 30)
+        until(lambda: len(receiver.taken) == 2)
         alert = receiver.taken[1]
         said = Webhook(made["secret"]).verify(alert.body, dict(alert.headers))
         assert (said["type"], said["data"]["state"]) == ("metric", "firing")
@@ -101,7 +101,7 @@ def test_a_rule_tells_a_receiver_signed_and_within_half_a_minute(service: Servic
         rotated = call(service, key, "POST", f"/alert-channels/{channel_id}/rotate")
         [delivery] = [one for one in sent(service, key) if one["channel_id"] == channel_id]
         call(service, key, "POST", f"/alert-deliveries/{delivery['id']}/replay")
-        until(lambda: len(receiver.taken) == 3, 30)
+        until(lambda: len(receiver.taken) == 3)
         again = receiver.taken[2]
         assert again.id == alert.id == f"msg_{delivery['id'].replace('-', '')}"
         for secret in (made["secret"], rotated["secret"]):
@@ -119,12 +119,12 @@ def test_a_receiver_that_is_down_gets_it_when_it_is_back(service: Service) -> No
         receiver.status = 500
         channel_id = hooked(service, key, receiver)["channel"]["id"]
         rule = fires(service, key, channel_id)
-        until(lambda: len(receiver.taken) == 1, 30)
+        until(lambda: len(receiver.taken) == 1)
         until(lambda: call(service, key, "GET", "/alert-deliveries?state=queued")["deliveries"] != [])
         [waiting] = call(service, key, "GET", "/alert-deliveries?state=queued")["deliveries"]
         assert (waiting["status"], waiting["failure"]) == (500, "it fails (status 500)")
         receiver.status = 200
-        until(lambda: any(one["id"] == waiting["id"] for one in sent(service, key)), 30)
+        until(lambda: any(one["id"] == waiting["id"] for one in sent(service, key)))
         assert len(set(receiver.ids())) == 1
         call(service, key, "DELETE", f"/alert-rules/{rule['id']}")
         call(service, key, "DELETE", f"/alert-channels/{channel_id}")
@@ -143,12 +143,12 @@ def test_a_kill_in_mid_delivery_loses_nothing_and_the_receiver_knows_it_by_its_i
             channel_id = hooked(service, key, receiver)["channel"]["id"]
             fires(service, key, channel_id)
             # It has the message and has not answered.
-            until(lambda: len(receiver.taken) == 1, 30)
+            until(lambda: len(receiver.taken) == 1)
             service.process.kill()
             service.process.wait(10)
         receiver.open.set()
         with running(folder) as service:
-            until(lambda: len(sent(service, key)) == 1, 60)
+            until(lambda: len(sent(service, key)) == 1)
             assert len(set(receiver.ids())) == 1
             assert call(service, key, "GET", "/alert-deliveries?state=queued")["deliveries"] == []
 
@@ -166,7 +166,7 @@ def test_two_copies_deliver_each_alert_once(postgres: DebianPostgres, open_folde
         channels = [hooked(one, key, receiver)["channel"]["id"] for _ in range(3)]
         for number in range(12):
             fires(one, key, channels[number % 3])
-        until(lambda: len(sent(two, key)) == 12, 60)
+        until(lambda: len(sent(two, key)) == 12)
         assert len(receiver.ids()) == len(set(receiver.ids())) == 12
         done = [copy.metric("svc_alert_deliveries_sent_total") for copy in (one, two)]
         assert sum(done) == 12
@@ -183,10 +183,10 @@ def test_that_the_database_is_away_is_told_while_it_is_away_and_its_end_once(
         call(service, key, "POST", "/alert-rules", {**rule, "params": {"minutes": 0}})
         until(lambda: service.metric("svc_alert_standing_rules") == 1)
         postgres.stop()
-        until(lambda: service.metric("svc_alert_deliveries_direct_total") == 1, 30)
+        until(lambda: service.metric("svc_alert_deliveries_direct_total") == 1)
         postgres.start()
-        until(lambda: len(receiver.taken) == 2, 60)
-        until(lambda: len(sent(service, key)) == 2, 30)
+        until(lambda: len(receiver.taken) == 2)
+        until(lambda: len(sent(service, key)) == 2)
         first, second = (
             Webhook(made["secret"]).verify(one.body, dict(one.headers)) for one in receiver.taken
         )
@@ -241,13 +241,13 @@ def test_a_message_is_replayed_from_the_command_line_and_a_token_comes_from_a_fi
         alerts("add-channel", "phone", "--kind", "ntfy", "--url", topic, "--secret-file", str(token))
         params = ("--param", "dataset=spans", "--param", "value=0", "--param", "least=0")
         alerts("add", "spans", "--kind", "metric", "--channel", "phone", *params)
-        until(lambda: len(receiver.taken) == 1, 60)
+        until(lambda: len(receiver.taken) == 1)
         assert receiver.taken[0].headers["authorization"] == "Bearer tk_secret"
-        until(lambda: "above 0" in alerts("deliveries", "--state", "sent"), 60)
+        until(lambda: "above 0" in alerts("deliveries", "--state", "sent"))
         found = re.search(r"^(\S+) .*phone", alerts("deliveries", "--state", "sent"), re.M)
         assert found is not None
         assert alerts("replay", found[1]) == "1 message is sent again\n"
-        until(lambda: len(receiver.taken) == 2, 60)
+        until(lambda: len(receiver.taken) == 2)
         assert "tk_secret" not in alerts("channels", "--json")
         alerts("remove", "spans")
         alerts("remove-channel", "phone")

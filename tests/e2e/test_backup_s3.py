@@ -88,7 +88,7 @@ def test_a_nightly_backup_whose_store_is_not_there_is_reported_and_kept_and_inge
     open_folder: Path,
 ) -> None:
     with running(**settings_of(open_folder, free_port())) as service:
-        until(lambda: backup_health(service)["copy_failures"] == 1, 60)
+        until(lambda: backup_health(service)["copy_failures"] == 1)
         send(service, "step", 3)
         service.wait_for_spans(3)
         details = backup_health(service)
@@ -111,7 +111,7 @@ def test_a_real_store_gets_the_nightly_backup_and_gives_it_back(open_folder: Pat
         gateway(store, port),
         running(**settings_of(open_folder, port), SVC_BACKUP_KEEP="2") as service,
     ):
-        until(lambda: backup_health(service)["copied_at"] is not None, 60)
+        until(lambda: backup_health(service)["copied_at"] is not None)
         assert service.metric("svc_backup_copies_total") == 1
         assert len(service.command("backup", "list", url).splitlines()) == 2
         send(service, "step", 3)

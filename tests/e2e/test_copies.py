@@ -49,7 +49,7 @@ def test_two_copies_behind_a_balancer_lose_nothing_acknowledged_when_one_is_kill
         # What the dead one had acknowledged lies in its folder, which is started again.
         again = copies.enter_context(running(open_folder / "one", **settings))
         for copy in (again, two):
-            until(lambda copy=copy: copy.health()["components"]["ingest"]["details"]["depth"] == 0, 60)
+            until(lambda copy=copy: copy.health()["components"]["ingest"]["details"]["depth"] == 0)
         compare(flood, stored(two.env))
         said = two.command("doctor")
         assert "notifications between copies arrive" in said

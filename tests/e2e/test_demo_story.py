@@ -62,10 +62,10 @@ def house(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Itera
         for _ in range(2):
             found.service.command("demo", "--url", found.service.url)
         found.service.command("demo", "--url", found.service.url, "--weeks", "4", timeout_s=240)
-        until(lambda: len(found.tool("list_cases")["cases"]) > 0, 120)
-        until(lambda: len(receiver.taken) > 0, 30)
-        until(lambda: len(found.tool("list_cases")["cases"]) == 3, 120)
-        until(lambda: all(case["rca_available"] for case in found.tool("list_cases")["cases"]), 90)
+        until(lambda: len(found.tool("list_cases")["cases"]) > 0)
+        until(lambda: len(receiver.taken) > 0)
+        until(lambda: len(found.tool("list_cases")["cases"]) == 3)
+        until(lambda: all(case["rca_available"] for case in found.tool("list_cases")["cases"]))
         yield found
 
 
@@ -109,7 +109,7 @@ def test_each_case_is_told_once_and_signed(house: Agents, receiver: Receiver) ->
         return [item["subject"] for one in receiver.taken for item in one.json["data"]["items"]]
 
     # What did not stand in the first message stands in the next, a minute later.
-    until(lambda: len(told()) >= 3, 90)
+    until(lambda: len(told()) >= 3)
     assert sorted(told()) == sorted(case["reference"] for case in told_by(house).values())
     for one in receiver.taken:
         said = Webhook(SIGNING).verify(one.body, dict(one.headers))
@@ -156,7 +156,7 @@ def test_one_press_on_the_page_of_a_case_names_the_planted_cause_there_and_over_
         page = f"{PAGES}/cases/{case['reference']}"
         assert owner.post(f"{page}/agent").status_code == 303
         # While it runs there is none.
-        until(lambda: (house.tool("get_case", id=case["id"])["rca"] or {}).get("engine") == "agent", 60)
+        until(lambda: (house.tool("get_case", id=case["id"])["rca"] or {}).get("engine") == "agent")
         report = house.tool("get_case", id=case["id"])["rca"]
         shown = owner.get(page).text
         (where,) = set(re.findall(rf"{PAGES}/rca/([0-9a-f-]{{36}})\">The agent", shown))
@@ -186,7 +186,7 @@ def test_a_run_on_a_case_is_cancelled_and_repeated_at_will(house: Agents) -> Non
     house.model.script = held(gate, sleuth)
     try:
         run_id = house.press("rca", case["id"])
-        until(lambda: house.run(run_id)["events"], 30)
+        until(lambda: house.run(run_id)["events"])
         house.call("POST", f"/agent-runs/{run_id}/cancel")
         assert house.over(run_id)["state"] == "cancelled"
     finally:

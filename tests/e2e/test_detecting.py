@@ -34,7 +34,7 @@ def send(service: Service, batches: int) -> None:
 def test_traces_are_counted_in_a_process_of_its_own_and_metrics_and_health_say_so() -> None:
     with running() as service:
         send(service, 3)
-        until(lambda: service.metric("svc_traces_folded_total") > 0, 60)
+        until(lambda: service.metric("svc_traces_folded_total") > 0)
         assert state(service, "trace-folder") == "running"
         assert state(service, "detecting") == "running"
         text = httpx2.get(f"{service.url}/actuator/prometheus", **PLAIN).text
@@ -50,12 +50,12 @@ def test_a_process_that_is_killed_or_ended_comes_back_and_readiness_stays() -> N
         for number in (signal.SIGKILL, signal.SIGTERM):
             first = process_of(service)
             os.kill(first, number)
-            until(lambda gone=first: process_of(service) not in (0, gone), 60)
+            until(lambda gone=first: process_of(service) not in (0, gone))
             ready = httpx2.get(f"{service.url}/actuator/health/readiness", **PLAIN)
             assert ready.status_code == 200
-            until(lambda: state(service, "trace-folder") == "running", 60)
+            until(lambda: state(service, "trace-folder") == "running")
         send(service, 1)
-        until(lambda: service.metric("svc_traces_folded_total") > 0, 60)
+        until(lambda: service.metric("svc_traces_folded_total") > 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -68,5 +68,5 @@ def test_a_service_that_is_stopped_or_killed_leaves_no_child(
         assert len(children) == 2
         service.process.send_signal(number)
         service.process.wait(40)
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
     stop_postgres(open_folder / "data")

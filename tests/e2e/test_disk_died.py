@@ -71,7 +71,7 @@ def killed_backup(service: Service, folder: Path, when: Callable[[], bool], *mor
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: when() or backup.poll() is not None, 120, every_s=0.002)
+    until(lambda: when() or backup.poll() is not None, every_s=0.002)
     backup.send_signal(signal.SIGKILL)
     backup.wait(10)
 

@@ -97,8 +97,8 @@ def test_no_step_holds_the_loop_while_every_door_and_page_is_asked(flooded: Serv
         cookie = dict(people.cookies)
     for body in itertools.chain(wide_trace(wide), heavy_trace(heavy)):
         assert flooded.send(gzip.compress(body, 1), Content_Encoding="gzip").status_code == 200
-    flooded.wait_for_spans(WIDE, timeout_s=120, trace_id=wide.hex())
-    flooded.wait_for_spans(HEAVY, timeout_s=120, trace_id=heavy.hex())
+    flooded.wait_for_spans(WIDE, trace_id=wide.hex())
+    flooded.wait_for_spans(HEAVY, trace_id=heavy.hex())
     pages = paths(flooded, [wide, heavy])
     assert len(pages) > 100
 

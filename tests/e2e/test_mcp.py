@@ -195,7 +195,7 @@ def test_rule_10_a_stale_cursor_restarts_at_the_newest_page(service: Service) ->
         ("query_search", {"dataset": "tool_calls"}),
     ):
         # A trace that settles meanwhile is another answer.
-        until(lambda: not from_store(service, "select 1 from trace_due limit 1"), 120, 0.5)
+        until(lambda: not from_store(service, "select 1 from trace_due limit 1"), every_s=0.5)
         first = asked(service, name, limit=1, **arguments)
         for cursor in ("nonsense", "é", "W10", "A" * 5000, "WyJjYXNlcyBvcGVuIiwxLDIsM10"):
             assert asked(service, name, limit=1, cursor=cursor, **arguments) == first, (name, cursor)
@@ -502,7 +502,7 @@ def test_whatever_is_asked_no_tool_fails_inside_and_none_writes_a_row(service: S
     real = sorted({*filled_ids(service).values(), *ruled_ids(service).values()})
     minted(service, "admin")
     # Cases that other tests opened are looked into meanwhile.
-    until(lambda: not from_store(service, "select id from rca_report where status = 'running'"), 120, 0.5)
+    until(lambda: not from_store(service, "select id from rca_report where status = 'running'"), every_s=0.5)
     before = written(service)
     fitting = {tool.name: from_schema(tool.schema(), _texts | st.sampled_from(real)) for tool in TOOLS}
     mangled = {

@@ -98,7 +98,7 @@ def nginx(folder: Path, service_port: int, *, strips: bool) -> Iterator[str]:
     )
     process = subprocess.Popen([program, "-p", str(folder), "-c", str(configuration)])
     try:
-        until(lambda: _answers(port, process), 30)
+        until(lambda: _answers(port, process))
         yield f"https://127.0.0.1:{port}{PATH}"
     finally:
         process.terminate()

@@ -117,16 +117,16 @@ def test_a_restart_refuses_no_request_and_loses_no_span() -> None:
     ):
         before = service.health()["components"]["loop"]["details"]["started_at"]
         for _ in range(2):
-            until(senders.further(20 * SPANS), 120)
+            until(senders.further(20 * SPANS))
             answer = service.command("restart", timeout_s=180)
             assert f"process {service.process.pid} " in answer
             assert "ready again after" in answer
-        until(senders.further(20 * SPANS), 120)
+        until(senders.further(20 * SPANS))
         senders.__exit__()
         assert senders.refused == []
         assert service.process.poll() is None
         assert service.health()["components"]["loop"]["details"]["started_at"] > before
-        service.wait_for_spans(senders.accepted, 120)
+        service.wait_for_spans(senders.accepted)
 
 
 def restarted(env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -162,7 +162,6 @@ def test_a_service_that_would_not_start_again_stays_as_it_is(tmp_path: Path) -> 
         service.process.send_signal(signal.SIGUSR2)
         until(
             lambda: "the next process would not start, so this one keeps running" in service.log.read_text(),
-            120,
         )
         assert service.health()["components"]["loop"]["details"]["started_at"] == before
 
@@ -174,7 +173,7 @@ IN_FAVOUR: Final = "handing over to the next process"
 def test_a_stop_that_comes_while_it_makes_way_is_a_stop() -> None:
     with running(as_users_do=True, SVC_HTTP_BIND=f"127.0.0.1:{free_port()}") as service:
         service.process.send_signal(signal.SIGUSR2)
-        until(lambda: IN_FAVOUR in service.log.read_text(), 120)
+        until(lambda: IN_FAVOUR in service.log.read_text())
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(60) == 0
         assert service.log.read_text().count("event=stopped") == 1
@@ -191,7 +190,7 @@ def test_whoever_asks_again_and_again_meets_no_moment_in_which_it_dies() -> None
             assert len(service.children("serve\0--check")) <= 1
             return service.process.poll() is not None or service.log.read_text().count(IN_FAVOUR) == 2
 
-        until(made_way_twice, 120)
+        until(made_way_twice)
         assert service.process.poll() is None
 
 
@@ -226,7 +225,7 @@ def test_a_service_without_standard_streams_starts_and_begins_anew() -> None:
             return False
 
         try:
-            until(answers, 120)
+            until(answers)
             assert "ready again after" in restarted(env).stdout
             assert {os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)} == {os.devnull}
             process.terminate()
@@ -246,7 +245,7 @@ def test_a_process_that_ends_in_place_of_beginning_anew_is_not_waited_for() -> N
             stderr=subprocess.PIPE,
             text=True,
         ) as asking:
-            until(lambda: IN_FAVOUR in service.log.read_text() or asking.poll() is not None, 120)
+            until(lambda: IN_FAVOUR in service.log.read_text() or asking.poll() is not None)
             # As yet nobody has asked for its status.
             service.process.kill()
             _, said = asking.communicate(timeout=120)
@@ -261,14 +260,14 @@ def test_prices_that_change_while_it_begins_anew_do_not_end_it(tmp_path: Path) -
     settings = {"SVC_HTTP_BIND": f"127.0.0.1:{free_port()}", "SVC_PRICES_FILE": str(prices)}
     with running(as_users_do=True, **settings) as service:
         service.process.send_signal(signal.SIGUSR2)
-        until(lambda: "event=stopped" in service.log.read_text(), 120)
+        until(lambda: "event=stopped" in service.log.read_text())
 
         def is_up_again() -> bool:
             assert service.process.poll() is None
             service.process.send_signal(signal.SIGHUP)
             return service.log.read_text().count("embedded server up") == 2
 
-        until(is_up_again, 120)
+        until(is_up_again)
 
 
 def test_there_is_nothing_to_restart_where_no_service_runs(tmp_path: Path) -> None:

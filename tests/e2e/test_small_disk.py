@@ -114,8 +114,8 @@ def test_a_disk_that_fills_loses_its_oldest_payloads_and_refuses_only_at_the_ver
         body = request(span()).SerializeToString()
         assert disk(service)["level"] == "ok"
         trio.run(fill, service, 16, range(DAYS + 1))
-        until(lambda: bool(disk(service)["dropped_steps"]), timeout_s=90)
-        until(lambda: disk(service)["level"] in ("ok", "tell"), timeout_s=90)
+        until(lambda: bool(disk(service)["dropped_steps"]))
+        until(lambda: disk(service)["level"] in ("ok", "tell"))
         left = trio.run(payload_days, service)
         # The oldest went, but for the one that an open finding cites; no more than had to, none of this week.
         gone = {age for age in range(DAYS + 1) if left.get(age, 0) < 16}
@@ -128,7 +128,7 @@ def test_a_disk_that_fills_loses_its_oldest_payloads_and_refuses_only_at_the_ver
         assert said.startswith("would have fired ")
         # Today fills it alone: all else goes, and then nothing is left.
         trio.run(partial(fill, service, 300, range(1), behind=500))
-        until(lambda: disk(service)["refuses"] is True, timeout_s=120)
+        until(lambda: disk(service)["refuses"] is True)
         answer = service.send(body)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
         left = trio.run(payload_days, service)

@@ -340,7 +340,7 @@ def test_a_certificate_of_an_authority_takes_the_place_of_our_own_and_outlives_a
         assert "a self-signed one is used; last fault: the authority" in site.service.command("doctor")
         with pebble(plain, free_port(), port=listen) as authority:
             os.kill(site.service.process.pid, signal.SIGHUP)
-            until(lambda: site.tls()["tls"] == "valid", 60)
+            until(lambda: site.tls()["tls"] == "valid")
             given = shown(site, authority.root)
             assert site.tls()["issuer"].startswith("Pebble")
             assert "last_fault" not in site.tls()

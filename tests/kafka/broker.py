@@ -106,7 +106,7 @@ class Broker:
                  str(self._folder / "server.properties")],
                 stdout=log, stderr=log,
             )  # fmt: skip
-        until(self._answers, timeout_s=60)
+        until(self._answers)
 
     def stop(self) -> None:
         """Kill our own broker."""

@@ -323,7 +323,7 @@ async def test_what_nobody_reads_is_cancelled(place: Place, monkeypatch: pytest.
     with standin(lambda _: Reply(wait=gate)) as model:
         async with runner() as client:
             await client.begin("run.1", request(model, place.url, place.token))
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 while True:
                     health = await client.health()
                     assert not isinstance(health, RunnerRefused | RunnerAway)

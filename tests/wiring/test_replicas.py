@@ -12,6 +12,7 @@ from svc.application.shared_attempts import SharedAttempts
 from svc.front.auth.limits import AttemptLimiter
 from svc.store.postgres.database import Database
 from svc.wiring.replicas import attempt_loops, shared_attempts
+from tests.service import WAIT_S
 
 WINDOW_S = 300.0
 
@@ -37,7 +38,7 @@ async def running(nursery: trio.Nursery, copy: Copy) -> None:
 async def until(condition: object) -> None:
     """What is waited for goes through the database."""
     assert callable(condition)
-    with trio.fail_after(30):
+    with trio.fail_after(WAIT_S):
         while not condition():  # noqa: ASYNC110 - nothing there would set an event
             await trio.sleep(0.02)
 

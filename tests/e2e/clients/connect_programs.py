@@ -122,7 +122,7 @@ def test_a_coding_agent_of_connect_ends_in_a_trace_with_model_tokens_and_message
         rows = call(hearing, "list_spans", kind="llm", limit=50)["structuredContent"]["spans"]
         return [row for row in rows if row["call_site_id"].startswith(program.key.partition("-")[0])]
 
-    until(lambda: bool(calls()), timeout_s=60)
+    until(lambda: bool(calls()))
     assert all(row["model_id"] and row["total_tokens"] == 150 and row["total_cost"] for row in calls())
     texts = ""
     for trace_id in {row["trace_id"] for row in calls()}:
@@ -167,7 +167,7 @@ def test_the_spans_of_gemini_cli_say_model_tokens_messages_and_session(
         traces = [settled(service, trace_id) for trace_id in sorted(trace_ids(service) - before)]
         return [span for trace in traces for span in trace["spans"] if span["kind"] == "llm"]
 
-    until(lambda: any(ANSWER in str(span["output"]) for span in answers()), timeout_s=60)
+    until(lambda: any(ANSWER in str(span["output"]) for span in answers()))
     calls = standin.calls["gemini-spans", "generateContent"]
     assert len(answers()) == calls
     for span in answers():
@@ -208,7 +208,7 @@ def test_a_program_of_connect_ends_in_a_trace_with_model_tokens_and_messages(
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
-    until(lambda: trace_ids(service) > before, timeout_s=60)
+    until(lambda: trace_ids(service) > before)
     traces = [settled(service, trace_id) for trace_id in sorted(trace_ids(service) - before)]
     spans = [span for trace in traces for span in trace["spans"]]
     answers = [span for span in spans if span["kind"] == "llm" and span["counts_as_call"]]

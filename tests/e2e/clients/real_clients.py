@@ -106,7 +106,7 @@ def settled(service: Service, trace_id: str) -> dict[str, Any]:
         found = answer.get("structuredContent", {})
         return bool(not answer["isError"] and found["is_settled"])
 
-    until(is_settled, timeout_s=60)
+    until(is_settled)
     return found
 
 

@@ -197,7 +197,7 @@ async def test_deleting_a_project_revokes_its_keys_at_once_everywhere(store: Dat
         deleted = await owner.delete(PROJECT)
         assert (deleted.status, deleted.data) == (202, {"deleted": True, "keys_revoked": 3})
         assert [await here.means.keys.verify(token) for token in tokens] == [WasRevoked()] * 3
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await changed.wait()
         assert [await there.means.keys.verify(token) for token in tokens] == [WasRevoked()] * 3
         assert (await owner.get(PROJECT)).refused == NO_SUCH_PROJECT
@@ -404,7 +404,7 @@ async def test_a_revoked_key_is_refused_on_the_next_request_on_both_of_two_repli
         changed = there.verdicts.changed
         await owner.delete(KEYS + "/" + minted.key.id)
         assert (await programs[0].get(KEYS)).refused == UNAUTHORIZED
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await changed.wait()
         assert (await programs[1].get(KEYS)).refused == UNAUTHORIZED
 

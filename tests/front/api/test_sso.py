@@ -55,7 +55,7 @@ def issuer() -> Iterator[str]:
             return False
 
     try:
-        until(answers, 60)
+        until(answers)
         yield url
     finally:
         process.terminate()

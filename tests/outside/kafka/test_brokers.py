@@ -26,7 +26,7 @@ from tests.chaos import link as chaos
 from tests.kafka.broker import PASSWORD, Broker, unique
 from tests.service import free_port
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Notes:

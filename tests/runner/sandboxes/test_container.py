@@ -261,7 +261,7 @@ async def test_a_sandbox_that_is_killed_is_told_and_what_is_overdue_is_cleared(
         pass
     assert (await left(docker))[1] == 1
     await backend.look()
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while await left(docker) != (0, 0):
             await backend.look()
 

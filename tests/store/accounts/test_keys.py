@@ -142,7 +142,7 @@ async def test_a_revocation_is_heard_by_every_listener(store: Database, project:
                 heard.append(notice)
                 return
 
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             await nursery.start(listen)
             await nursery.start(listen)

@@ -44,7 +44,7 @@ from svc.store.postgres.embedded.postmaster import Postmaster
 from svc.store.postgres.embedded.server import EmbeddedServer, Served, open_embedded
 from tests.conftest import missing
 from tests.examples import first_always
-from tests.service import apart
+from tests.service import WAIT_S, apart
 
 ROOT = os.geteuid() == 0
 REPOSITORY = Path(__file__).parents[3]
@@ -194,9 +194,9 @@ def other_python() -> str:
     return found
 
 
-async def until(condition: Any, timeout_s: float = 15) -> None:
+async def until(condition: Any) -> None:
     """Poll another program's state, which sets no event."""
-    with trio.fail_after(timeout_s):
+    with trio.fail_after(WAIT_S):
         while not condition():  # noqa: ASYNC110 - see above
             await trio.sleep(0.01)
 
@@ -422,8 +422,8 @@ async def test_a_server_that_lives_and_answers_nobody_is_started_anew(
         first = pid_of(server)
         for pid in processes(first):
             os.kill(pid, signal.SIGSTOP)
-        await until(lambda: server.snapshot()["restarts"] == 1, 60)
-        await until(lambda: server.snapshot()["state"] == "running", 60)
+        await until(lambda: server.snapshot()["restarts"] == 1)
+        await until(lambda: server.snapshot()["state"] == "running")
         assert not lives(first)
         assert await ask(server.served, "select n from kept") == 42
         nursery.cancel_scope.cancel()
@@ -476,7 +476,7 @@ async def test_who_replays_is_seen_while_a_server_recovers_and_at_no_other_time(
     words += ["-c", "hot_standby=off", "-c", f"unix_socket_directories={cluster.pgdata}"]
     alone = await trio.lowlevel.open_process(words, **cluster.account.popen_options())
     try:
-        await until(lambda: liveness._recovery(alone.pid), 60)
+        await until(lambda: liveness._recovery(alone.pid))
     finally:
         alone.kill()
         await alone.wait()

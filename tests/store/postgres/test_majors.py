@@ -116,7 +116,7 @@ async def test_an_older_cluster_is_brought_over_after_two_ends_midway_and_kept_u
     # Killed while it is copied: its programs end by themselves, and the next start throws away what they
     # made.
     with holder(old, sys.executable) as process:
-        until(serves, 120)
+        until(serves)
         process.kill()
         process.wait(10)
     assert not (home / disk.MAJOR / "data").exists()

@@ -46,7 +46,7 @@ async def test_a_kind_that_has_no_connection_left_leaves_the_others_theirs(store
             nursery.start_soon(blocked, pools.questions)
         while pools.questions.pool_state()["size"] < 2:  # noqa: ASYNC110 - the pool tells nobody
             await trio.sleep(0.01)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             for pool in (pools.admission, pools.ingest, pools.upkeep):
                 assert await pool.fetch("select 1")
         nursery.cancel_scope.cancel()
@@ -56,7 +56,7 @@ async def test_the_server_itself_ends_a_statement_of_a_kind(store: Database) -> 
     async with AsyncExitStack() as stack:
         quick = Database(store.address, pool_size=1, statement_timeout_s=0.2)
         await stack.enter_async_context(quick.opened())
-        with trio.fail_after(10), pytest.raises(Outage):
+        with trio.fail_after(60), pytest.raises(Outage):
             await quick.fetch("select pg_sleep(60)")
         assert await quick.fetch("select 1")
 

@@ -55,7 +55,7 @@ async def test_any_copy_answers_a_challenge_until_it_is_withdrawn_or_over(store:
 
 
 async def test_each_change_is_told_to_the_other_copies(store: Database) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with certificates(store).notices() as notices:
             await certificates(store).keep(KEPT)
             assert await anext(notices) == ""
