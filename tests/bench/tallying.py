@@ -40,6 +40,7 @@ from svc.store.spans.call_sites import CallSites
 from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from tests.bench.load import fresh, make_template, text
+from tests.store.settling import settle_at
 from tests.wire import request, span
 
 #: 5 % of a core at 1,000 spans a second.
@@ -174,8 +175,7 @@ async def fill(database: Database, spans: int) -> None:
         for body in bodies:
             for group in decode(Batch(project_id, body, REQUEST, now, 0.0)):
                 await store.write(group)
-    while (await PostgresTraceStore(database).settle(now + timedelta(hours=1), 1_000)).seen:
-        pass
+    await settle_at(now + timedelta(hours=1), PostgresTraceStore(database))
 
 
 _FOLDED: Final = (

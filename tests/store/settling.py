@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.traces import PostgresTraceStore
@@ -17,5 +19,10 @@ async def settle_all(database: Database) -> None:
             )
 
     await database.run(earlier)
-    while (await PostgresTraceStore(database).settle(await database.run(server_clock), 1_000)).seen:
+    await settle_at(await database.run(server_clock), PostgresTraceStore(database))
+
+
+async def settle_at(moment: datetime, traces: PostgresTraceStore) -> None:
+    """Settle every trace that is due by then, in rounds of a hundred."""
+    while (await traces.settle(moment, 100)).seen:
         pass

@@ -24,6 +24,7 @@ from svc.web.shell.render import Renderer
 from svc.web.traces import traces as trace_pages
 from tests.cost import while_dear
 from tests.front.people import ORG, Replica
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import one, rows, store_of
 from tests.web.test_pages import fill, heading
 from tests.web.visitor import BASE, Visitor
@@ -143,8 +144,7 @@ async def test_a_column_names_the_agents_of_a_trace_and_leads_to_their_traces(
         # As if the trace had been tallied.
         call.row.attributes += ("agent_path", agent)
     await store_of(store).write(calls)
-    while (await PostgresTraceStore(store).settle(now() + timedelta(minutes=5), 100)).seen:
-        pass
+    await settle_at(now() + timedelta(minutes=5), PostgresTraceStore(store))
     assert "planner" not in (await owner.get(TRACES)).text
     await owner.post(TRACES + "/columns", {"name": "on", "agents": "on"})
     seen = await owner.get(TRACES)

@@ -32,9 +32,9 @@ BUILD_TIMEOUT_S: Final = 600.0
 _MAY_BE_BUILDING: Final = 2 * HOUR
 
 #: A slice waits so long after the last change before it is written.
-QUIET: Final = timedelta(minutes=2)
-#: A mark so young stands for another: nobody builds the slice before it is `QUIET`, and by then any work is
-#: done (`WORK_TIMEOUT_S`). Traces that go on for long are rolled up every few seconds.
+SLICE_QUIET: Final = timedelta(minutes=2)
+#: A mark so young stands for another: nobody builds the slice before it is `SLICE_QUIET`, and by then any
+#: work is done (`WORK_TIMEOUT_S`). Traces that go on for long are rolled up every few seconds.
 _YOUNG: Final = timedelta(seconds=30)
 
 #: The datasets that grow with traffic.

@@ -22,7 +22,7 @@ import attrs
 
 from svc.domain.calendar import hour_of
 from svc.domain.queries.datasets import Dataset
-from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, GRACE, QUIET, SLICE, slice_of
+from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, GRACE, SLICE, SLICE_QUIET, slice_of
 from svc.store.aggregates.projects import lock_builder
 from svc.store.postgres.database import Connection, Database
 
@@ -144,7 +144,7 @@ class Slices:
             " and m.slice = slice.slice and m.marked_at > $8) order by slice.slice, project_id",
             *(hour, closed_until - SLICE, SLICE, self._busy),
             *([project_id for project_id, _ in self._few], [slice_ for _, slice_ in self._few]),
-            *(self.kind.few - 1, now - QUIET),
+            *(self.kind.few - 1, now - SLICE_QUIET),
         )
         return [(row["project_id"], row["slice"], row["is_large"]) for row in rows]
 
@@ -161,7 +161,7 @@ class Slices:
             ):
                 return True
             quiet: str = await connection.execute(
-                f"delete from {marks} and marked_at <= $3", *(project_id, slice_, now - QUIET)
+                f"delete from {marks} and marked_at <= $3", *(project_id, slice_, now - SLICE_QUIET)
             )
             # Somebody is changing it again, or another replica has written it meanwhile.
             if await connection.fetchval(

@@ -46,7 +46,7 @@ from svc.store.postgres.database import Connection, Database
 
 BATCH_ROWS: Final = 2_048
 #: A day whose hours changed is written anew once it has been left alone for so long.
-QUIET: Final = timedelta(hours=1)
+DAY_QUIET: Final = timedelta(hours=1)
 ALL_HOURS: Final = (1 << 24) - 1
 #: The hour of columns that hold a whole day.
 WHOLE: Final = -1
@@ -148,7 +148,7 @@ class DayColumns:
             " and d.changed_at < $1 returning project_id, day)"
             " delete from span_column s using gone where s.project_id = gone.project_id"
             f" and s.day = gone.day and s.hour < {FIRST_SLICE}",
-            now - QUIET,
+            now - DAY_QUIET,
         )
         # Days of spans that the cubes have whole, without a changed hour: those whose columns lack hours, or
         # stand hour by hour; and those of a release before.
@@ -162,7 +162,7 @@ class DayColumns:
             " (select from cube_dirty x where x.project_id = c.project_id and x.dataset = 'spans'"
             " and x.hour >= c.day and x.hour < c.day + interval '1 day')"
             " order by c.day desc, c.project_id limit $3",
-            *(ALL_HOURS, now - QUIET, limit),
+            *(ALL_HOURS, now - DAY_QUIET, limit),
         )
         for row in rows:
             await self._build(row["project_id"], row["day"], now, summed=row["n"] >= FEW_SPANS)

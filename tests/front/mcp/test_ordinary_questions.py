@@ -23,6 +23,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads.questions.query import QueryStore
 from svc.store.reads.traces.traces import TraceFilter, TraceRank
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 DAY = timedelta(days=1)
@@ -91,8 +92,7 @@ async def agent(store: Database) -> Agent:
                 )
             )  # fmt: skip
     traces = PostgresTraceStore(store)
-    while (await traces.settle(clock.now + timedelta(minutes=1), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(minutes=1), traces)
     return Agent(Reads.of(store, QueryStore(store), lambda: NOW))
 
 

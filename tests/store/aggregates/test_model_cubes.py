@@ -20,6 +20,7 @@ from svc.store.reads.traces.traces import TraceFilter
 from svc.store.reads.usage.models import ModelReads
 from tests.store.aggregates.test_vitals import Walk, clock
 from tests.store.reads.test_reads import Explaining
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import Clock, fetch
 
 __all__ = ["clock"]
@@ -130,8 +131,7 @@ async def test_cubes_agree_with_the_rows_at_every_moment(
     for _ in range(30):
         await walk.step()
         # What a trace holds is as of its last roll-up.
-        while (await walk.traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
-            pass
+        await settle_at(clock.now + timedelta(seconds=11), walk.traces)
         asked = dice.choice(FILTERS)
         await traces_agree(store, clock, asked, dice.choice([0, 1, 6, 30]), dice.choice([1, 3, 24]))
         await models_agree(store, clock, dice.choice([1, 6, 24]))
@@ -164,8 +164,7 @@ async def test_an_hour_that_a_release_before_counted_is_counted_by_its_rows_unti
     walk = Walk(store, clock, random.Random(1))
     for _ in range(12):
         await walk.step("settle")
-    while (await walk.traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), walk.traces)
     clock.now += 3 * HOUR
     while (await CubeStore(store).build(clock.now, 100)).more:
         pass

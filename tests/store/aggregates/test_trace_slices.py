@@ -12,7 +12,7 @@ import pytest
 
 from svc.domain.calendar import EPOCH
 from svc.store.accounts.projects import ProjectStore
-from svc.store.aggregates.closed_hours import GRACE, QUIET, SLICE, mark_dirty
+from svc.store.aggregates.closed_hours import GRACE, SLICE, SLICE_QUIET, mark_dirty
 from svc.store.aggregates.cubes import drop_day_columns
 from svc.store.aggregates.slices import Slices
 from svc.store.aggregates.trace_slices import FAR_OFF, TRACE_SLICES
@@ -30,6 +30,7 @@ from tests.store.aggregates.test_model_cubes import FILTERS, clause, traces_agre
 from tests.store.aggregates.test_vitals import call
 from tests.store.reads.test_column_answers import HOUR, build
 from tests.store.reads.test_hour_slices import every_slice_is_large as every_slice_is_large
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
 
 #: Late in its hour, of which all slices but the last are closed.
@@ -45,8 +46,7 @@ def pages_ask_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _settle(store: Database, now: datetime) -> None:
-    while (await PostgresTraceStore(store).settle(now + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_at(now + timedelta(seconds=11), PostgresTraceStore(store))
 
 
 async def _write(store: Database, clock: Clock, dice: random.Random, number: int, trace: int) -> None:
@@ -183,9 +183,9 @@ async def test_a_changed_trace_is_found_at_once_and_drawn_after_its_roll_up(
     assert await slices(late) == whole[1:]
     await all_agree(late, clock, random.Random(3))
     # It may be changing still.
-    await build(late, LATE + QUIET / 2)
+    await build(late, LATE + SLICE_QUIET / 2)
     assert await slices(late) == whole[1:]
-    await build(late, clock.now + QUIET + timedelta(seconds=11))
+    await build(late, clock.now + SLICE_QUIET + timedelta(seconds=11))
     assert (await slices(late))[: len(whole)] == whole
     await all_agree(late, clock, random.Random(4))
 
@@ -194,7 +194,7 @@ async def test_a_slice_that_changes_while_others_are_written_stays_unread(
     late: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = await slices(late)
-    long_ago = LATE - 2 * QUIET
+    long_ago = LATE - 2 * SLICE_QUIET
     await late.run(lambda connection: mark_dirty(connection, [(1, NOW)], TRACES, long_ago, slow=True))
     find_pending = Slices._find_pending
 

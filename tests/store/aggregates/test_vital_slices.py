@@ -13,7 +13,7 @@ import pytest
 from svc.domain.alerts.params import MetricParams
 from svc.domain.queries.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
-from svc.store.aggregates.closed_hours import GRACE, QUIET, SLICE, mark_dirty
+from svc.store.aggregates.closed_hours import GRACE, SLICE, SLICE_QUIET, mark_dirty
 from svc.store.aggregates.covered import Covered, covered_since
 from svc.store.aggregates.vitals import What
 from svc.store.postgres.database import Connection, Database
@@ -130,7 +130,7 @@ async def test_a_changed_slice_is_counted_from_its_rows_until_it_is_quiet(
     assert 0 < len(await slices(late)) < CLOSED
     changed = await told(late)
     assert changed == await by_rows(late, monkeypatch)
-    await build(late, LATE + QUIET)
+    await build(late, LATE + SLICE_QUIET)
     assert len(await slices(late)) >= CLOSED
     assert await told(late) == changed
 

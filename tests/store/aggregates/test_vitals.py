@@ -17,6 +17,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads.usage.vitals import NOTHING, VitalsReads, Window
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_reads import Explaining
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 
@@ -148,8 +149,7 @@ async def test_what_a_repricing_changes_is_counted_again(store: Database, clock:
     clock.now += timedelta(hours=3)
     await cubes.build(clock.now, 100)
     await spans.write(rows(call(41, dice, clock)))
-    while (await traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), traces)
     marked = await fetch(store, "select dataset from cube_dirty where dataset = 'traces'")
     assert len(marked) == 1
     for _ in range(2):

@@ -29,6 +29,7 @@ from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.traces import PostgresTraceStore
 from tests.conftest import copied, filled_once
 from tests.store.as_json import JsonComparing, JsonQueries
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 HOUR = timedelta(hours=1)
@@ -82,8 +83,7 @@ async def _fill(store: Database) -> None:
             status_code=2 if said["failed"] else 0,
         )
         await spans.write(rows(span))
-    while (await PostgresTraceStore(store).settle(clock.now + timedelta(minutes=1), 1_000)).seen:
-        pass
+    await settle_at(clock.now + timedelta(minutes=1), PostgresTraceStore(store))
     while (await CubeStore(store).build(NOW + HOUR, 100)).more:
         pass
 

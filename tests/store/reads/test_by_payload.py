@@ -18,6 +18,7 @@ from svc.store.reads.traces.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces.traces import TraceReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.outages import through_outages
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
 
 ORDER = "attr.order.id"
@@ -55,8 +56,7 @@ async def history(store: Database, traces: int = 12, spans: int = 2, **more: Any
                 resource={"service.name": "shop", "pod": f"pod-{number % 2}"},
             )
         )
-    while (await PostgresTraceStore(store).settle(NOW + timedelta(minutes=5), 100)).seen:
-        pass
+    await settle_at(NOW + timedelta(minutes=5), PostgresTraceStore(store))
 
 
 async def found(store: Database, limit: int = 100, **filters: Any) -> list[int]:

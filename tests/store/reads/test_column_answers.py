@@ -18,7 +18,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import span_columns, span_sums
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.cubes import CubeStore
-from svc.store.aggregates.span_columns import ALL_HOURS, QUIET
+from svc.store.aggregates.span_columns import ALL_HOURS, DAY_QUIET
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.embedded.server import Served
 from svc.store.reads.questions import grouped
@@ -270,7 +270,7 @@ async def test_what_changes_is_read_from_its_rows_until_its_columns_are_written_
     await build(whole, now)
     assert await covered(whole) < before
     await agree(whole, monkeypatch, low, high, {"kind": "rerank"}, 1)
-    await build(whole, now + 2 * QUIET)
+    await build(whole, now + 2 * DAY_QUIET)
     assert await covered(whole) == before
     await agree(whole, monkeypatch, low, high, {"kind": "rerank"}, 2)
 
@@ -283,7 +283,7 @@ async def test_days_that_are_gone_leave_no_column(whole: Database) -> None:
 
     await whole.run(forget)
     await build(whole, NOW + DAY)
-    await build(whole, NOW + DAY + 2 * QUIET)
+    await build(whole, NOW + DAY + 2 * DAY_QUIET)
     assert await fetch(whole, "select from span_column") == []
     assert await fetch(whole, "select from span_column_day") == []
 
@@ -318,7 +318,7 @@ async def test_what_no_column_can_hold_is_read_from_its_rows(
     await agree(sent, monkeypatch, NOW - 2 * DAY, NOW + DAY, {})
     # And not tried again for nothing.
     writes = await fetch(sent, "select xmin::text as version from span_column_day order by day")
-    await build(sent, NOW + DAY + 3 * QUIET)
+    await build(sent, NOW + DAY + 3 * DAY_QUIET)
     assert await fetch(sent, "select xmin::text as version from span_column_day order by day") == writes
 
 
@@ -447,7 +447,7 @@ async def test_spans_that_are_hardly_alike_are_not_added_up(
     assert await fetch(sent, "select from span_column where hour < -1") == []
     # Nor looked at again for nothing.
     writes = await fetch(sent, "select xmin::text as version from span_column_day order by day")
-    await build(sent, NOW + DAY + 3 * QUIET)
+    await build(sent, NOW + DAY + 3 * DAY_QUIET)
     assert await fetch(sent, "select xmin::text as version from span_column_day order by day") == writes
 
 

@@ -20,6 +20,7 @@ from svc.store.reads.usage.compared_sides import side_of
 from svc.store.reads.usage.compared_traces import ComparedTraces
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.as_json import JsonComparing, as_json
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 DAY = timedelta(days=1)
@@ -63,8 +64,7 @@ async def switched(store: Database) -> JsonComparing:
             )
         )
     traces = PostgresTraceStore(store)
-    while (await traces.settle(clock.now + timedelta(minutes=1), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(minutes=1), traces)
     return JsonComparing(store)
 
 

@@ -22,6 +22,7 @@ from svc.store.spans.traces import PostgresTraceStore
 from tests.conftest import filled_once
 from tests.examples import share
 from tests.store.reads.test_column_answers import build, send
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, fetch
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -52,8 +53,7 @@ async def _fill(store: Database) -> None:
     assert (await ProjectStore(store).make_default()).id == 1
     await send(store, random.Random(7), 240, 3)
     traces = PostgresTraceStore(store)
-    while (await traces.settle(NOW + timedelta(minutes=1), 100)).seen:
-        pass
+    await settle_at(NOW + timedelta(minutes=1), traces)
     await build(store, NOW - 3 * HOUR)
 
 

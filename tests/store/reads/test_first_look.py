@@ -22,6 +22,7 @@ from svc.store.postgres.database import Connection, Database
 from svc.store.reads import first_look
 from svc.store.reads.first_look import BRIEF_AGE, TRACES, FirstLookReads
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 #: Traces begin so long apart, the last one a minute before `NOW`.
@@ -61,8 +62,7 @@ async def look(store: Database, *traces: list[Any]) -> FirstLook:
     writer = store_of(store, clock)
     for spans in traces:
         await writer.write(rows(*spans))
-    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 1_000)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), PostgresTraceStore(store))
     return await FirstLookReads(store).of(PROJECT, NOW)
 
 
@@ -113,8 +113,7 @@ async def test_what_settled_traces_are_marked_with_is_told_with_its_tool(store: 
         spans = trace(number, ("search", "{}", False))
         spans[2].attributes.add(key="gen_ai.tool.call.result").value.string_value = "404 Not Found"
         await writer.write(rows(*spans))
-    while (await PostgresTraceStore(store).settle(NOW + timedelta(minutes=5), 1_000)).seen:
-        pass
+    await settle_at(NOW + timedelta(minutes=5), PostgresTraceStore(store))
     assert "http_error_in_ok_result" not in kinds(await FirstLookReads(store).of(PROJECT, NOW))
     queue = PostgresTallyQueue(store)
     while await queue.waiting():

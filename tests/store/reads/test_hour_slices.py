@@ -17,7 +17,7 @@ from svc.domain.queries.datasets import SPANS
 from svc.store import postgres
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import cubes
-from svc.store.aggregates.closed_hours import GRACE, QUIET, SLICE, mark_dirty
+from svc.store.aggregates.closed_hours import GRACE, SLICE, SLICE_QUIET, mark_dirty
 from svc.store.aggregates.cubes import CubeStore, drop_day_columns
 from svc.store.aggregates.slices import Slices
 from svc.store.aggregates.span_slices import SPAN_SLICES
@@ -202,9 +202,9 @@ async def test_a_slice_is_read_row_by_row_from_a_change_until_it_is_quiet(
     low = NOW - DAY
     await agree(late, monkeypatch, low, LATE, {"kind": "rerank"}, 0)
     # Somebody may still be changing it.
-    await build(late, LATE + QUIET / 2)
+    await build(late, LATE + SLICE_QUIET / 2)
     assert set((await cover_of(late)).slices) == set(whole) - dirty
-    await build(late, LATE + QUIET)
+    await build(late, LATE + SLICE_QUIET)
     assert (await cover_of(late)).slices == whole
     assert await marks(late) == 0
     await agree(late, monkeypatch, low, LATE, {"kind": "rerank"}, 1)

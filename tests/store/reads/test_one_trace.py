@@ -25,6 +25,7 @@ from svc.store.reads.usage.users import UserReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.reads.test_reads import DAY, SOME_TRACE, Explaining
 from tests.store.reads.test_reads import many as many
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, TRACE, Clock, one, rows, store_of
 
 
@@ -45,8 +46,7 @@ async def settled(store: Database, *spans: Any, clock: Clock | None = None) -> N
     """Write spans and let every trace settle."""
     clock = clock or Clock()
     await store_of(store, clock).write(rows(*spans))
-    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), PostgresTraceStore(store))
 
 
 async def head_of(store: Database, trace_id: bytes = TRACE) -> TraceHead:

@@ -37,6 +37,7 @@ from svc.store.reads.usage.sessions import SessionReads
 from svc.store.reads.usage.vitals import VitalsReads
 from svc.store.spans.traces import PostgresTraceStore
 from tests.conftest import copied, filled_once
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, TRACE, Clock, fetch, one, rows, store_of
 
 SITES = ("checkout", "search")
@@ -86,8 +87,7 @@ async def _tell(store: Database) -> None:
         await writer.write(rows(*story(number)))
         await writer.write(rows(one(3, trace_id=trace_id(number), start=NOW, name="foreign"), project=2))
     traces = PostgresTraceStore(store)
-    while (await traces.settle(clock.now + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), traces)
 
 
 def _read(store: Database) -> Filled:

@@ -31,6 +31,7 @@ from tests.examples import first_always
 from tests.store.as_json import JsonQueries
 from tests.store.reads.test_query import question
 from tests.store.reads.test_reads import Explaining
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 WORDS = (
@@ -178,8 +179,7 @@ async def moments(
         elif action == "wait":
             clock.now += timedelta(minutes=dice.randrange(5, 90))
         elif action == "settle":
-            while (await roller.settle(clock.now + timedelta(seconds=11), 10)).seen:
-                pass
+            await settle_at(clock.now + timedelta(seconds=11), roller)
         else:
             await cubes.build(clock.now, 1 if action == "build one" else 100)
         yield action

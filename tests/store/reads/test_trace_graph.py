@@ -11,6 +11,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads.one_trace import trace_graph
 from svc.store.reads.one_trace.trace_graph import SiteSpans, TraceGraphReads
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
@@ -21,8 +22,7 @@ async def write(store: Database, *traces: list[Any]) -> None:
     clock = Clock()
     for spans in traces:
         await store_of(store, clock).write(rows(*spans))
-    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 1_000)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), PostgresTraceStore(store))
 
 
 def trace(number: int, tools: int, *, name: str = "answer", minutes_ago: float = 10) -> list[Any]:

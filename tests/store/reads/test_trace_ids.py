@@ -21,6 +21,7 @@ from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.traces import TraceFilter, TraceReads
 from svc.store.retention.sweep import RetentionStore
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 HOUR = timedelta(hours=1)
@@ -123,8 +124,7 @@ async def test_parts_of_ids_agree_with_the_rows_at_every_moment(
         elif action == "wait":
             clock.now += timedelta(minutes=dice.randrange(5, 90))
         elif action in ("settle", "expire"):
-            while (await roller.settle(clock.now + timedelta(seconds=11), 10)).seen:
-                pass
+            await settle_at(clock.now + timedelta(seconds=11), roller)
         if action == "expire":
             await RetentionStore(store, Terms(dice.randrange(1, 3), 0)).sweep(clock.now, freed.append)
         elif action == "earlier":
@@ -210,8 +210,7 @@ async def test_a_trace_that_expired_stands_in_no_block_once_its_hour_is_built(
 ) -> None:
     ids = await written(store, clock, hours=2, each=3)
     roller = PostgresTraceStore(store)
-    while (await roller.settle(clock.now + timedelta(minutes=1), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(minutes=1), roller)
     clock.now += timedelta(days=40)
     await RetentionStore(store, Terms(30, 0)).sweep(clock.now, lambda _: None)
     assert await fetch(store, "select from trace") == []

@@ -11,6 +11,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads.usage import users as users_module
 from svc.store.reads.usage.users import UserReads
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 LOW, HIGH = NOW - timedelta(days=1), NOW + timedelta(days=1)
@@ -46,8 +47,7 @@ async def test_a_user_stands_beside_the_median_of_all(
             number += 1
             await write(store, user, number, fails=user == "cat", minutes_ago=number)
     clock = Clock()
-    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 1_000)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), PostgresTraceStore(store))
     reads = UserReads(store)
     sums = await reads.beside(PROJECT, "cat", LOW, HIGH)
     assert sums is not None

@@ -35,6 +35,7 @@ from svc.store.spans.traces import PostgresTraceStore
 from tests.store.as_json import JsonQueries
 from tests.store.detection.detecting import AGENT, fire, opened, seen
 from tests.store.reads.test_query import question
+from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
 
 TERM = 10
@@ -96,8 +97,7 @@ class Kept:
 
     async def settle(self) -> None:
         later = self.clock.now + timedelta(seconds=11)
-        while (await PostgresTraceStore(self.database).settle(later, 100)).seen:
-            pass
+        await settle_at(later, PostgresTraceStore(self.database))
 
 
 AGES = (0, 1, TERM - 1, TERM, TERM + 1, TERM + 5)

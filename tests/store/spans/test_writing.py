@@ -26,6 +26,7 @@ from svc.store.spans.payloads import read_payloads
 from svc.store.spans.session_calls import SESSION_TRACES
 from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
+from tests.store.settling import settle_at
 from tests.wire import request, span
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -119,8 +120,7 @@ async def test_what_is_sent_again_to_the_byte_writes_nothing(store: Database) ->
     attributes = {"session.id": "s", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"}
     sent = (one(1, attributes=attributes), one(2, parent=1, attributes={"input.value": "long " * 100}))
     await spans.write(rows(*sent))
-    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), traces)
     tables = ("span", "tool_call", "trace", "session", "span_payload", "span_message", "fold_due")
 
     async def versions() -> dict[str, list[tuple[str, str]]]:
@@ -340,8 +340,7 @@ async def test_a_late_span_unsettles_its_trace_and_it_is_rolled_up_anew(store: D
     await spans.write(rows(one(1, name="root", status_code=2)))
     (open_again,) = await fetch(store, f"select {IS_SETTLED} from trace")
     assert not open_again["is_settled"]
-    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), traces)
     (trace,) = await fetch(store, f"select *, {IS_SETTLED} from trace")
     assert trace["is_settled"]
     assert (trace["name"], trace["span_count"], trace["status"], trace["stale"]) == (
@@ -362,8 +361,7 @@ async def test_usage_of_an_agent_that_arrives_after_its_models_is_not_counted_tw
     }
     await spans.write(rows(one(2, parent=1, attributes={"gen_ai.operation.name": "chat", **usage})))
     await spans.write(rows(one(1, attributes={"gen_ai.operation.name": "invoke_agent", **usage})))
-    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), traces)
     (trace,) = await fetch(store, "select total_tokens from trace")
     assert trace["total_tokens"] == 110
     repeats = await fetch(store, "select usage_repeats, cost_source from span order by span_id")
@@ -385,8 +383,7 @@ async def test_an_agent_whose_models_lose_their_usage_is_priced_again(store: Dat
     told = "select usage_repeats, cost_source from span order by span_id"
     assert [tuple(row) for row in await fetch(store, told)] == [("descendant", None), (None, "inferred")]
     await spans.write(rows(one(2, parent=1, attributes=chat)))
-    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), traces)
     assert [tuple(row) for row in await fetch(store, told)] == [(None, "inferred"), (None, None)]
 
 
@@ -413,8 +410,7 @@ async def test_a_call_that_one_trace_of_a_session_asks_for_and_another_runs_is_o
     parts = [one(2, attributes=chat), one(3, attributes=tool, trace_id=b"\x07" * 16)]
     for place in order:
         await spans.write(rows(parts[place]))
-        while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
-            pass
+        await settle_at(clock.now + timedelta(seconds=11), traces)
     calls = await fetch(store, "select embedded from tool_call order by 1")
     # Of another session it is another call.
     assert [row["embedded"] for row in calls] == ([False] if session == "s" else [False, True])
@@ -440,8 +436,7 @@ async def test_of_a_session_of_many_traces_those_nearest_to_the_call_are_looked_
         trace_id = (100 + number).to_bytes(16, "big")
         sent.append(one(3, start=NOW + number * timedelta(minutes=2), attributes=tool, trace_id=trace_id))
     await store_of(store, clock).write(rows(*sent))
-    while (await PostgresTraceStore(store).settle(clock.now + timedelta(seconds=11), 100)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), PostgresTraceStore(store))
     calls = await fetch(store, "select embedded from tool_call")
     assert [row["embedded"] for row in calls] == [False] * 2 * SESSION_TRACES
 
@@ -463,8 +458,7 @@ async def test_an_embedded_tool_call_that_a_later_tool_span_tells_is_one_call(st
     await spans.write(rows(one(2, parent=1, attributes=chat)))
     assert len(await fetch(store, "select from tool_call")) == 1
     await spans.write(rows(one(3, parent=1, attributes=tool), one(1)))
-    while (await traces.settle(clock.now + timedelta(seconds=11), 10)).seen:
-        pass
+    await settle_at(clock.now + timedelta(seconds=11), traces)
     calls = await fetch(store, "select embedded, name from tool_call")
     assert [(row["embedded"], row["name"]) for row in calls] == [(False, "look_up")]
 
