@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,20 @@ def test_the_repository_names_no_registry_and_no_machine(tmp_path: Path) -> None
     assert house.named_places(HERE, _tracked()) == []
     (tmp_path / "page.md").write_text(f"pip install --index-url {house.A_PLACE} trace-svc")
     assert house.named_places(Tree(tmp_path), ["page.md"]) == ["page.md"]
+
+
+def _named_twice(pyproject: str) -> list[str]:
+    """Packages that a list of requirements names more than once."""
+    project = tomllib.loads(pyproject)["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    named = [Counter(re.split(r"[^\w.-]", requirement)[0] for requirement in each) for each in lists]
+    return [package for counts in named for package, count in counts.items() if count > 1]
+
+
+def test_a_requirement_is_named_once() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert _named_twice(pyproject) == []
+    assert _named_twice(pyproject.replace("dependencies = [", 'dependencies = [\n  "trio",', 1)) == ["trio"]
 
 
 @pytest.mark.parametrize("mark", tables())
