@@ -80,7 +80,7 @@ async def explore_page(visit: Visit, *, typed: str | None = None, wrong: str = "
         "presets": PRESETS,
         "facet_names": field_names(explored.dataset, own_fields),
         "filter_names": [field.name for field in explored.dataset.fields],
-        "bars": bars(explored.measure, answers.buckets, explored.range),
+        "bars": bars(explored, answers.buckets),
         "utc": UTC,
         "facet_bars": facet_bars(explored.measure, answers.facets),
         "labels": LABELS,

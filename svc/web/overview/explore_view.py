@@ -6,6 +6,7 @@ Called by `svc.web.overview.explore`. Never reads the store.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal, localcontext
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from protocol.rest.answers import Bucket, Counted, Facet
 from protocol.rest.query import timestamp
 from svc.domain.quantities import count
 from svc.domain.queries.measures import COUNT, MeasureName, QueryMeasure
+from svc.store.reads.questions.buckets import bucket_end
 from svc.store.reads.questions.measures import decimal_text
 from svc.web.overview.explore_question import Explored
 from svc.web.shell import words
@@ -64,12 +66,12 @@ def summed(name: MeasureName, buckets: Sequence[Bucket]) -> Counted:
     return total
 
 
-def bars(measure: QueryMeasure, buckets: Sequence[Bucket], asked: TimeRange) -> list[dict[str, Any]]:
+def bars(explored: Explored, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
     """The buckets with their places in the drawing; one without a value has no height.
 
-    The last one still runs where the range has no end, and the first may begin before the range does.
+    Those that still run, or that lie in the range with a part only, say so.
     """
-    values = [measured_number(measure.name, bucket) for bucket in buckets]
+    values = [measured_number(explored.measure.name, bucket) for bucket in buckets]
     width = 1 / max(1, len(buckets))
     return [
         {
@@ -78,16 +80,17 @@ def bars(measure: QueryMeasure, buckets: Sequence[Bucket], asked: TimeRange) -> 
             "x": index * width,
             "width": width,
             "height": share,
-            "note": _note(bucket, index == 0, index == len(buckets) - 1, asked),
+            "note": _note(words.parsed(bucket.bucket_start), explored.interval, explored.range),
         }
         for index, (bucket, value, share) in enumerate(zip(buckets, values, _shares(values), strict=True))
     ]
 
 
-def _note(bucket: Bucket, is_first: bool, is_last: bool, asked: TimeRange) -> str:
-    if is_last and (asked.high is None or asked.high > asked.now):
+def _note(start: datetime, interval: str, asked: TimeRange) -> str:
+    end, high = bucket_end(start, interval), asked.now if asked.high is None else asked.high
+    if end > asked.now and high >= asked.now:
         return ", so far"
-    return ", in part" if is_first and asked.low and asked.low > words.parsed(bucket.bucket_start) else ""
+    return ", in part" if (asked.low and asked.low > start) or high < end else ""
 
 
 def facet_bars(measure: QueryMeasure, facets: Sequence[Facet]) -> list[dict[str, Any]]:
