@@ -206,8 +206,10 @@ def _print_comparison(answer: Compared) -> None:
         ]
     )
     print()
+    if not answer.baseline.traces or not answer.comparison.traces:
+        return
     if not answer.moved:
-        print("No difference beyond what chance explains.")
+        print("No value of a field differs beyond what chance explains.")
         return
     rows = [("MOVED MOST", "VALUE", "BASELINE", "COMPARISON", "ODDS", "CHANCE ALONE")]
     for moved in answer.moved:

@@ -7,7 +7,14 @@ from urllib.parse import parse_qs, quote
 
 import pytest
 
-from protocol.rest.answers import Compared, ComparedExamples, ComparedSize, MovedValue
+from protocol.rest.answers import (
+    Compared,
+    ComparedExamples,
+    ComparedMeasure,
+    ComparedSize,
+    ComparedValue,
+    MovedValue,
+)
 from protocol.rest.query import timestamp
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
@@ -100,6 +107,21 @@ def test_the_headline_names_a_field_as_people_do(by_time: bool, sentence: str) -
     moved = MovedValue("provided_model_name", "gpt-4o", 0.12, 0.25, 2.0, [1.5, 3.0], 1e-6)
     answer = Compared(size, size, [], [moved], 0, ComparedExamples([], []), [])
     assert headline(answer, by_time=by_time, slow=False, wrong="") == sentence
+
+
+def test_where_no_value_differs_a_measure_that_does_is_the_headline() -> None:
+    size = ComparedSize(traces=300, sampled=300)
+    same = ComparedMeasure(
+        "cost", "USD", ComparedValue(0.01, 0.008, 0.012), ComparedValue(0.011, 0.009, 0.013)
+    )
+    failed = ComparedMeasure(
+        "failed_spans_rate", None, ComparedValue(0.016, 0.007, 0.037), ComparedValue(0.11, 0.08, 0.15)
+    )
+    answer = Compared(size, size, [same, failed], [], 0, ComparedExamples([], []), [])
+    told = headline(answer, by_time=False, slow=False, wrong="")
+    assert told == "Traces with a failed span: 11 % against 1.6 % of the others"
+    answer = Compared(size, size, [same], [], 0, ComparedExamples([], []), [])
+    assert headline(answer, by_time=False, slow=False, wrong="") == "No significant difference"
 
 
 @pytest.mark.parametrize(

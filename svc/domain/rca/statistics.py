@@ -1,4 +1,4 @@
-"""The tests of a root-cause analysis: total variation, G-test, odds ratio, Wilson, Benjamini and Hochberg.
+"""The tests of a root-cause analysis: total variation, G-test, odds ratio, Fisher, Wilson, false discovery.
 
 Owns these functions and what each says of empty or degenerate counts. `shares` calls them. Never simulates.
 """
@@ -6,7 +6,7 @@ Owns these functions and what each says of empty or degenerate counts. `shares` 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -19,7 +19,7 @@ _TINY: Final = 1e-300
 
 @attrs.frozen
 class OddsRatio:
-    """An odds ratio with ½ added to each cell, its 95 % interval, and how likely chance alone is."""
+    """An odds ratio with ½ added to each cell, its 95 % interval, and how likely chance alone makes it."""
 
     ratio: float
     low: float
@@ -99,15 +99,67 @@ def normal_beyond(z: float) -> float:
 
 def odds_ratio(failed_with: int, healthy_with: int, failed_without: int, healthy_without: int) -> OddsRatio:
     """The odds of failing with a value over those without it."""
-    cells = [n + 0.5 for n in (failed_with, healthy_with, failed_without, healthy_without)]
+    counts = (failed_with, healthy_with, failed_without, healthy_without)
+    cells = [n + 0.5 for n in counts]
     log = math.log(cells[0] * cells[3] / (cells[1] * cells[2]))
     deviation = math.sqrt(sum(1 / n for n in cells))
     return OddsRatio(
-        math.exp(log),
-        math.exp(log - Z_95 * deviation),
-        math.exp(log + Z_95 * deviation),
-        normal_beyond(log / deviation),
+        math.exp(log), math.exp(log - Z_95 * deviation), math.exp(log + Z_95 * deviation), fisher(*counts)
     )
+
+
+def fisher(failed_with: int, healthy_with: int, failed_without: int, healthy_without: int) -> float:
+    """How likely chance alone makes a table as unlikely as this one, given its sums: Fisher's exact test.
+
+    From the logarithm of the odds and its deviation, 27 of 281 against none of 304 came to 0.003: with an
+    empty cell that hardly falls, however many there are. It is 1.3e-9.
+    """
+    having, failed = failed_with + healthy_with, failed_with + failed_without
+    neither = healthy_without - failed_with
+    least, most = max(0, -neither), min(having, failed)
+    lgamma = math.lgamma
+
+    def log_weight(k: int) -> float:
+        return -lgamma(k + 1) - lgamma(having - k + 1) - lgamma(failed - k + 1) - lgamma(neither + k + 1)
+
+    total = having + failed_without + healthy_without
+    log_whole = (
+        lgamma(having + 1) + lgamma(total - having + 1) + lgamma(failed + 1) + lgamma(total - failed + 1)
+    )
+    log_whole -= lgamma(total + 1)
+    mode = (having + 1) * (failed + 1) // (total + 2)
+    # Tables that are as likely but for rounding count as well.
+    bar = log_weight(failed_with) + 1e-7
+    if log_weight(min(max(mode, least), most)) <= bar:
+        return 1.0
+    below = failed_with if failed_with < mode else _first(range(mode, least - 1, -1), log_weight, bar)
+    above = failed_with if failed_with > mode else _first(range(mode, most + 1), log_weight, bar)
+    chance = 0.0
+    for start, step in ((below, -1), (above, 1)):
+        if start is None:
+            continue
+        k, term, tail = start, math.exp(log_whole + log_weight(start)), 0.0
+        while least <= k <= most and term > tail * 1e-15:
+            tail += term
+            if step < 0:
+                term *= k * (neither + k) / ((having - k + 1) * (failed - k + 1))
+            else:
+                term *= (having - k) * (failed - k) / ((k + 1) * (neither + k + 1))
+            k += step
+        chance += tail
+    return min(chance, 1.0)
+
+
+def _first(numbers: range, log_weight: Callable[[int], float], bar: float) -> int | None:
+    """The first of these, from the likeliest outward, that is no likelier than the bar."""
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        if log_weight(numbers[middle]) <= bar:
+            high = middle
+        else:
+            low = middle + 1
+    return numbers[low] if low < len(numbers) else None
 
 
 def wilson(failures: int, units: int) -> tuple[float, float]:

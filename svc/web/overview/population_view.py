@@ -36,13 +36,17 @@ def headline(answer: Compared | None, *, by_time: bool, slow: bool, wrong: str) 
         return "No traces match"
     if not answer.baseline.traces:
         return "No other traces to compare with"
+    others = "before" if by_time else "of the others"
     if not answer.moved:
-        return "No significant difference"
+        rows = [row for row in map(measure_row, answer.measures) if row.apart]
+        if not rows:
+            return "No significant difference"
+        (before, _), (since, _) = rows[0].sides
+        return f"{rows[0].name}: {since} against {before} {others}"
     # What they have more often says more than what they lack.
     risen = [value for value in answer.moved if value.comparison_share > value.baseline_share]
     first = (risen or answer.moved)[0]
     shares = percent(first.comparison_share), percent(first.baseline_share)
-    others = "before" if by_time else "of the others"
     return f"{shares[0]} have the {words.field(first.field)} {first.value}, {shares[1]} {others}"
 
 

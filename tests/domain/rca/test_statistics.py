@@ -16,6 +16,7 @@ from svc.domain.rca.shares import check_attributes
 from svc.domain.rca.statistics import (
     benjamini_hochberg,
     chi2_above,
+    fisher,
     g_test,
     normal_beyond,
     odds_ratio,
@@ -42,6 +43,11 @@ def test_intervals_odds_and_tails_are_those_of_the_books() -> None:
     found = odds_ratio(10, 20, 5, 40)
     assert found.ratio == pytest.approx(10.5 * 40.5 / (20.5 * 5.5))
     assert found.low < 1.2 < found.ratio < 12 < found.high
+    # Fisher's own: a lady tastes which of eight cups had the milk first, and is right in all and in six.
+    assert fisher(4, 0, 0, 4) == pytest.approx(2 / 70)
+    assert fisher(3, 1, 1, 3) == pytest.approx(34 / 70)
+    assert fisher(1, 9, 11, 3) == pytest.approx(0.002759456)
+    assert odds_ratio(27, 254, 0, 304).p_value == pytest.approx(1.27667e-9, rel=1e-4)
     assert benjamini_hochberg([0.01, 0.04, 0.03, 0.5], 0.05) == [True, False, False, False]
     assert benjamini_hochberg([0.01, 0.02, 0.03, 0.5], 0.05) == [True, True, True, False]
     assert benjamini_hochberg([], 0.05) == []
@@ -56,6 +62,18 @@ def test_shares_move_between_nothing_and_all_and_chance_is_a_probability(
     assert total_variation(before, after) == pytest.approx(total_variation(after, before))
     assert total_variation(before, before) == 0
     assert g_test(before, before) == pytest.approx(1)
+
+
+@given(*[st.integers(0, 40) | st.integers(0, 1_000)] * 4)
+def test_an_exact_test_adds_up_every_table_that_is_no_likelier(a: int, b: int, c: int, d: int) -> None:
+    having, failed, every = a + b, a + c, a + b + c + d
+
+    def weight(k: int) -> int:
+        return math.comb(failed, k) * math.comb(every - failed, having - k)
+
+    weights = [weight(k) for k in range(max(0, having + failed - every), min(having, failed) + 1)]
+    expected = sum(one for one in weights if one * 10**7 <= weight(a) * (10**7 + 1)) / sum(weights)
+    assert fisher(a, b, c, d) == pytest.approx(expected, rel=1e-8)
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000))

@@ -195,6 +195,13 @@ def test_any_two_populations_have_an_answer_of_bounded_size(
     assert len(msgspec.json.encode(answer)) <= 4096 + 10 * 3 * 80
 
 
+def test_a_value_that_one_side_never_has_stands_among_many_others() -> None:
+    chatter = {("user_id", f"user-{number}"): 2 for number in range(150)}
+    sides = [population(304, chatter), population(281, chatter | {("error_type", "QuotaExceeded"): 27})]
+    (moved,) = moved_values(*sides, [])
+    assert (moved.value, moved.odds.p_value < 1e-8) == ("QuotaExceeded", True)
+
+
 @given(counts=_counts)
 def test_equal_populations_differ_in_nothing(counts: dict[tuple[str, str], int]) -> None:
     assert moved_values(population(500, counts), population(500, counts), []) == []
