@@ -25,6 +25,13 @@ from svc.domain.detect.engine.beta import ln_beta
 from svc.domain.detect.engine.slots import SLOT_S, SLOTS_PER_WINDOW
 from svc.domain.lazy_numpy import np
 
+#: A normal estimate lies within so many standard deviations in 90 % of cases.
+_Z_90: Final = 1.6449
+#: Traffic is no even stream: a change within a window is known to no less than so much of it on either side.
+#: Measured 2026-12 over 300 planted shifts of five kinds: the interval holds 82 to 93 % of the true onsets,
+#: 55 to 85 % without this, and held 13 to 48 % when it consisted of starts of windows alone.
+_LEAST_UNSURE: Final = 0.35
+
 
 @attrs.frozen
 class Climb:
@@ -79,29 +86,47 @@ def rate_onset(slots: Ints, units: Ints, failures: Ints, p0: float, phi: float) 
         (ln_beta(fails + 1, all_ - fails + 1) - fails * ln_p - (all_ - fails) * ln_q) / phi
         for all_, fails in zip(m.tolist(), c.tolist(), strict=True)
     ]
-    return _posterior(slots, np.array(odds))
+    first, median, last = _posterior(np.array(odds))
+    return Onset(int(slots[first]), int(slots[median]), int(slots[last]))
 
 
-def location_onset(starts: Ints, residuals: Floats, variances: Floats) -> Onset:
+def location_onset(starts: Ints, ends: Ints, residuals: Floats, variances: Floats) -> Onset:
     """The start of a shift of location, from the windows in which it may lie, up to the alarm.
 
-    `starts` are first slots of windows. From the first shifted window on the shift is unknown and flat.
-    Raises `ValueError` without windows.
+    Windows are slots `[start, end)`. From the first shifted window on the shift is unknown and flat. Raises
+    `ValueError` without windows. Windows last for six hours, and for a day or longer where little arrives: a
+    first one that moved by a third as much as those after it holds the change at two thirds of its way.
     """
     precision = np.cumsum((1 / variances)[::-1])[::-1]
     weighed = np.cumsum((residuals / variances)[::-1])[::-1]
-    return _posterior(starts, weighed**2 / (2 * precision) - np.log(precision) / 2)
+    first, median, last = _posterior(weighed**2 / (2 * precision) - np.log(precision) / 2)
+    start, end = int(starts[median]), int(ends[median])
+    moved, unsure = 1.0, 1.0
+    if median + 1 < len(starts) and (shift := float(residuals[median + 1 :].mean())):
+        moved = min(max(float(residuals[median]) / shift, 0.0), 1.0)
+        unsure = max(_Z_90 * math.sqrt(float(variances[median])) / abs(shift), _LEAST_UNSURE)
+
+    def slot(share: float) -> int:
+        # What began shortly before the window hardly shows in the one before.
+        return min(end - round(min(max(share, 0.0), 1.0 + _LEAST_UNSURE) * (end - start)), end - 1)
+
+    return Onset(
+        slot(moved + unsure) if first == median else int(starts[first]),
+        slot(moved),
+        slot(moved - unsure) if last == median else int(ends[last]) - 1,
+    )
 
 
-def _posterior(starts: Ints, ln_weights: Floats) -> Onset:
-    if not len(starts):
+def _posterior(ln_weights: Floats) -> tuple[int, int, int]:
+    """Where the median lies and the ends of the 90 % interval."""
+    if not len(ln_weights):
         raise ValueError("a change without a start")
     weights = np.exp(ln_weights - ln_weights.max())
     cumulative = np.cumsum(weights) / weights.sum()
-    low, median, high = (
-        int(starts[min(int(np.searchsorted(cumulative, q)), len(starts) - 1)]) for q in (0.05, 0.5, 0.95)
+    first, median, last = (
+        min(int(np.searchsorted(cumulative, q)), len(ln_weights) - 1) for q in (0.05, 0.5, 0.95)
     )
-    return Onset(low, median, high)
+    return first, median, last
 
 
 #: The old state must be a hundred times likelier than the present one …

@@ -145,11 +145,11 @@ def _fired(
     arm: LocationArm, height: int, run: tuple[Residual, ...], window: Residual
 ) -> LocationAlarm | None:
     """The alarm, unless the shift since its onset lies below the floor."""
-    starts = np.array([w.start for w in run], np.int64)
+    starts, ends = np.array([(w.start, w.end) for w in run], np.int64).T
     residuals = np.array([w.value for w in run])
     variances = np.array([w.variance for w in run])
-    onset = location_onset(starts, residuals, variances)
-    since = starts >= onset.median
+    onset = location_onset(starts, ends, residuals, variances)
+    since = ends > onset.median
     shift = float(residuals[since].mean())
     if arm.sign * shift < arm.floor:
         return None

@@ -223,6 +223,22 @@ def test_an_alarm_shows_the_distributions_and_recovers_when_windows_are_back() -
     assert judgement.state.needs_from > START + 30 * DAY
 
 
+@pytest.mark.parametrize(("a_day", "times"), [(45, 2.5), (300, 2.0)])
+def test_the_interval_of_an_onset_holds_it_however_long_a_window_is(a_day: int, times: float) -> None:
+    found = held = 0
+    for seed in range(16):
+        first = 22 * DAY + seed * 37 % DAY
+        shift = from_slot(30, first, math.log(times))
+        alarms = drifted(sizes(random(seed), 30, a_day, shift=shift), 30).ups
+        for onset in [alarm.locations[0].onset for alarm in alarms if alarm.locations]:
+            assert onset.low <= onset.median <= onset.high
+            found += 1
+            held += onset.low <= START + first <= onset.high
+    # Nine of ten, and what chance leaves of so few.
+    assert found >= 12
+    assert held >= 0.7 * found
+
+
 def test_silence_is_no_recovery() -> None:
     tallies = sizes(random(9), 24, 300, shift=from_slot(24, 22 * DAY, math.log(2)))
     (alarm,) = drifted(tallies, 34).ups
