@@ -152,10 +152,10 @@ class Service:
         )
         self.dispatcher = cast(AlertDispatcher, self.means.alerts)
         self.owner_link, self.demo = OwnerLink(now), DemoProcess()
-        self.connection_limiter = ConnectionLimiter(connections_allowed)
+        limiter = self.connection_limiter = ConnectionLimiter(connections_allowed)
         mcp = mcp_endpoint(settings, pools, self.keys, self.means, queries)
         self.door = self._door(mcp, queries)
-        self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers)
+        self.grpc = OtlpGrpc(intake=self.intake, keys=self.keys, callers=self.means.callers, limiter=limiter)
         self.metrics.watch(self._sources())
 
     def _intake(self) -> Intake:

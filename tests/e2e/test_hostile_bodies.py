@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from svc.front.server.frame_steps import FREE_RESETS
 from svc.store.postgres.rows import IS_SETTLED
 from tests import wire
 from tests.e2e.hostile import (
@@ -1010,7 +1011,7 @@ def test_grpc_calls_given_up_half_way_leave_nothing_behind(service: Service) -> 
             with contextlib.suppress(OSError):
                 raw.flush()
     with http2(service.grpc_port) as raw:
-        for stream in range(1, 400, 2):
+        for stream in range(1, 2 * FREE_RESETS, 2):
             raw.state.send_headers(stream, _grpc_head(service))
             raw.state.reset_stream(stream)
         raw.flush()

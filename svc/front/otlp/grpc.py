@@ -71,6 +71,8 @@ from svc.front.otlp.grpc_connection import (
 )
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.otlp.signals import Signal, success
+from svc.front.server.connection import SEND_TIMEOUT_S
+from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.hypercorn import MOMENT_S
 
 log = logging.getLogger(__name__)
@@ -134,8 +136,11 @@ class _Methods(dict[str, Handler]):
 class _Server(Server):
     """grpclib's server on our connections."""
 
-    def __init__(self, service: OtlpGrpc) -> None:
+    def __init__(self, service: OtlpGrpc, limiter: ConnectionLimiter) -> None:
         super().__init__([service], codec=_Bytes(), status_details_codec=_Details())
+        self._limiter = limiter
+        # In it any byte is a character: what is no ASCII is the fault of its call, not of its connection.
+        self._h2_config.header_encoding = "latin-1"
         methods = _Methods(self._mapping)
         methods.note_signal = service.note_signal
         self._mapping = methods
@@ -143,7 +148,7 @@ class _Server(Server):
 
     def _protocol_factory(self) -> GrpcConnection:
         protocol = super()._protocol_factory()
-        connection = GrpcConnection(protocol.handler, protocol.config, protocol.h2_config)
+        connection = GrpcConnection(protocol.handler, protocol.config, protocol.h2_config, self._limiter)
         self._connections.add(connection)
         return connection
 
@@ -187,8 +192,8 @@ def _failure(refusal: Refusal) -> _Failure:
 class OtlpGrpc:
     """The gRPC door. `open` and `close` are called by the wiring, from Trio."""
 
-    def __init__(self, *, intake: Intake, keys: Keys, callers: Callers) -> None:
-        self._intake, self._keys, self._callers = intake, keys, callers
+    def __init__(self, *, intake: Intake, keys: Keys, callers: Callers, limiter: ConnectionLimiter) -> None:
+        self._intake, self._keys, self._callers, self._limiter = intake, keys, callers, limiter
         self.note_signal = intake.tally.signals.note
         self._server: _Server | None = None
         self._closing = False
@@ -210,7 +215,7 @@ class OtlpGrpc:
         """Listen on a bound socket, under TLS where there is a context for it. Raises `OSError`."""
 
         async def start() -> _Server:
-            server = _Server(self)
+            server = _Server(self, self._limiter)
             # It closes what it is given, and so do we.
             await server.start(sock=sock.dup(), ssl=tls, backlog=BACKLOG)
             return server
@@ -250,10 +255,16 @@ class OtlpGrpc:
         self.in_flight += 1
         try:
             answer = await self._answer_in_time(stream, signal)
-            if isinstance(answer, _Failure):
-                await _fail(stream, answer)
-            else:
-                await stream.send_message(answer)
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    if isinstance(answer, _Failure):
+                        await _fail(stream, answer)
+                    else:
+                        await stream.send_message(answer)
+            except TimeoutError:
+                # The client takes none of it: it opens no window, or does not read.
+                stream._stream.reset_nowait()
+                stream._cancel_done = True
         finally:
             self.in_flight -= 1
             if self._closing and not self.in_flight:

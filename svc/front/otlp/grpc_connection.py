@@ -10,13 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
-from grpclib.protocol import H2Protocol
-from h2.events import RequestReceived, UnknownFrameReceived
+from grpclib.config import Configuration
+from grpclib.protocol import H2Protocol, Stream
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import DataReceived, RequestReceived, StreamReset, UnknownFrameReceived
+from h2.exceptions import ProtocolError
 
 from svc.front.server.body_frames import BodyFrames
+from svc.front.server.connection import SEND_TIMEOUT_S
+from svc.front.server.connection_limiter import ConnectionLimiter
+from svc.front.server.frame_steps import FREE_RESETS, FrameSteps, FrameTooLong, lift_stream_limit
 from svc.front.server.known_heads import remember_heads
 
 log = logging.getLogger(__name__)
@@ -25,6 +35,12 @@ log = logging.getLogger(__name__)
 #: servers take. A header block of more than 64 KiB ends its connection before it is unpacked.
 METADATA_BYTES: Final = 16 * 1024
 _ENTRY_BYTES: Final = 32
+#: Calls at once on one connection, those included that were reset and have not ended yet. The settings frame
+#: promises a hundred.
+MOST_CALLS: Final = 128
+#: What every request says of itself (RFC 9113 §8.3.1); of one that does not grpclib makes an ERROR and no
+#: answer.
+_REQUIRED: Final = frozenset({":method", ":path"})
 _ROUTING: Final = frozenset({":method", ":path", ":scheme", ":authority", "content-type", "te"})
 #: Entries of our own between the connection and the call; no client can send one.
 _OURS: Final = "svc-grpc-"
@@ -68,21 +84,88 @@ class GatheredWrites:
 
 
 class GrpcConnection(H2Protocol):
-    """grpclib's connection, which ignores frames it does not know and never raises over what it was sent."""
+    """grpclib's connection, which bounds what a client may have under way and never raises over what it sent.
+
+    What came together is read in steps, with a turn of the loop for others between two, and nothing more is
+    taken from the socket meanwhile, nor while the client does not take what is sent to it.
+    """
+
+    def __init__(
+        self, handler: Any, config: Configuration, frames: H2Configuration, limiter: ConnectionLimiter
+    ) -> None:
+        super().__init__(handler, config, frames)
+        self._limiter = limiter
+        self._raw: asyncio.Transport | None = None
+        self._steps = FrameSteps()
+        self._unread: deque[memoryview] = deque()
+        self._is_full = False
+        self._patience: asyncio.TimerHandle | None = None
+        self._calls = self._resets = 0
+
+    @property
+    def _frames(self) -> H2Connection:
+        return self.connection._connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast(asyncio.Transport, GatheredWrites(cast(asyncio.Transport, transport))))
-        self.connection._connection.incoming_buffer = BodyFrames(server=True)
-        remember_heads(self.connection._connection)
+        self._raw = cast(asyncio.Transport, transport)
+        super().connection_made(cast(asyncio.Transport, GatheredWrites(self._raw)))
+        if not self._limiter.enter(self):
+            self.leave()
+            return
+        self._frames.incoming_buffer = BodyFrames(server=True)
+        remember_heads(self._frames)
+        lift_stream_limit(self._frames)
+        processors: dict[Any, Any] = self.processor.processors
         # RFC 9113 §5.5: unknown frames are discarded. grpclib 0.4.9 raises.
-        self.processor.processors[UnknownFrameReceived] = lambda _event: None
-        accept: Any = self.processor.processors[RequestReceived]
+        processors[UnknownFrameReceived] = lambda _event: None
+        processors[RequestReceived] = partial(self._begin, processors[RequestReceived])
+        processors[StreamReset] = partial(self._reset, processors[StreamReset])
+        processors[DataReceived] = partial(self._take, processors[DataReceived])
+        self.processor.register = partial(self._register, self.processor.register)  # type: ignore[method-assign]
 
-        def bounded(event: RequestReceived) -> None:
-            event.headers = bounded_metadata(event.headers)  # type: ignore[arg-type,assignment]
-            accept(event)
+    def _register(self, register: Callable[[Stream], Callable[[], None]], call: Stream) -> Callable[[], None]:
+        release = register(call)
 
-        self.processor.processors[RequestReceived] = bounded
+        def released() -> None:
+            release()
+            if not self.processor.streams:
+                self._limiter.silent(self)
+
+        return released
+
+    def _begin(self, accept: Callable[[RequestReceived], None], event: RequestReceived) -> None:
+        headers = cast(Sequence[tuple[str, str]], event.headers)
+        if not {name for name, _value in headers} >= _REQUIRED:
+            self._frames.reset_stream(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
+            return
+        if len(self.processor.streams) >= MOST_CALLS:
+            # Those that were reset and have not ended yet count as well; the client may try again.
+            self._frames.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        self._calls += 1
+        self._limiter.busy(self)
+        event.headers = bounded_metadata(headers)  # type: ignore[assignment]
+        accept(event)
+
+    def _reset(self, end: Callable[[StreamReset], None], event: StreamReset) -> None:
+        end(event)
+        self._resets += 1
+        answered = max(0, self._calls - self._resets - len(self.processor.streams))
+        if self._resets > FREE_RESETS + answered:
+            log.warning("a gRPC connection was closed: it reset %d calls", self._resets)
+            self._end(ErrorCodes.ENHANCE_YOUR_CALM)
+
+    def _take(self, take: Callable[[DataReceived], None], event: DataReceived) -> None:
+        # To grpclib a piece without a byte is the end of the message.
+        if event.data:
+            take(event)
+        else:
+            self.connection.ack(event.stream_id, event.flow_controlled_length)
+
+    def leave(self) -> None:
+        """Close at once."""
+        assert self._raw is not None
+        self._raw.abort()
 
     def send_away(self) -> None:
         """Tell the client to make its next calls over a new connection (RFC 9113 §6.8). Calls go on here."""
@@ -92,10 +175,79 @@ class GrpcConnection(H2Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            super().data_received(data)
+            self._unread.extend(self._steps.cut(memoryview(data)))
+        except FrameTooLong:
+            self._end(ErrorCodes.FRAME_SIZE_ERROR)
+            return
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """The next step of what has come."""
+        if not self._unread or self.connection.is_closing():
+            self._unread.clear()
+            return
+        try:
+            self._read(self._unread.popleft())
         except Exception as error:
             log.warning("a gRPC connection was dropped: %s", type(error).__name__)
             self.processor.close("unreadable")
+            return
+        if self._unread:
+            asyncio.get_running_loop().call_soon(self._read_on)
+        self._take_turns()
+
+    def _read(self, step: memoryview) -> None:
+        try:
+            events = self.connection.feed(step)  # type: ignore[arg-type]
+        except ProtocolError:
+            # h2 has written why.
+            self.connection.flush()
+            self.processor.close("Protocol error")
+            return
+        self.connection.flush()
+        for event in events:
+            self.processor.process(event)
+        if not self.connection.is_closing():
+            self.connection.flush()
+
+    def _end(self, reason: ErrorCodes) -> None:
+        """End the connection, and say why."""
+        if not self.connection.is_closing():
+            self._frames.close_connection(reason)
+            self.connection.flush()
+            self.processor.close(reason.name)
+
+    def _take_turns(self) -> None:
+        """Read the socket only while nothing is left to read here and the client reads what it is sent."""
+        assert self._raw is not None
+        if self._raw.is_closing():
+            return
+        if self._unread or self._is_full:
+            self._raw.pause_reading()
+        else:
+            self._raw.resume_reading()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._is_full = True
+        self._patience = asyncio.get_running_loop().call_later(SEND_TIMEOUT_S, self.leave)
+        self._take_turns()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._is_full = False
+        self._be_patient()
+        self._take_turns()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._limiter.gone(self)
+        self._be_patient()
+        super().connection_lost(exc)
+
+    def _be_patient(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 def bounded_metadata(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from typing import Final
 
 from h2.frame_buffer import FrameBuffer
-from hyperframe.frame import DataFrame, Frame
+from hyperframe.frame import DataFrame, Frame, GoAwayFrame
 
 #: The head of a frame (RFC 9113 §4.1): three bytes of length, its kind, its flags, and the stream.
 HEAD_BYTES: Final = 9
 DATA: Final = 0
 _END_STREAM: Final = 1
+_NO_ERROR: Final = 0
 _STREAM_MASK: Final = 0x7FFF_FFFF
 
 # h2 describes each frame for a log that nobody keeps, its content in hexadecimal: a fourth of what HTTP/2
@@ -29,7 +30,12 @@ class BodyFrames(FrameBuffer):
     """h2's buffer of frames, in which whole frames of one body that follow one another are one frame."""
 
     def __next__(self) -> Frame:
-        return self._body() or super().__next__()
+        frame: Frame = self._body() or super().__next__()
+        while isinstance(frame, GoAwayFrame) and frame.error_code == _NO_ERROR:
+            # The client begins no more streams, and waits for the answers to those that it has begun
+            # (RFC 9113 §6.8). To h2 the connection would be over.
+            frame = self._body() or super().__next__()
+        return frame
 
     def _body(self) -> DataFrame | None:
         """What has come of one body, or None where the next frame is another or h2 has to judge it."""

@@ -1,4 +1,4 @@
-"""All connections of the HTTP door: how many there are, and who goes when there are too many.
+"""All connections of the HTTP and gRPC doors: how many there are, and who goes when there are too many.
 
 Owns their count and the order in which they fell silent. Each connection enters when it is accepted; above
 the bound the one that has been silent longest is closed in favour of the newcomer, or the newcomer itself

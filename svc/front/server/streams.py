@@ -13,22 +13,22 @@ Never looks into a request.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import attrs
 import h2.errors
 import h2.events
 import h2.exceptions
 import trio
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, InformationalResponse, Request, Response, Trailers
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.task_group import _handle
 from priority.priority import DeadlockError
 
-from svc.front.server.body_frames import DATA, HEAD_BYTES, BodyFrames
+from svc.front.server.body_frames import BodyFrames
+from svc.front.server.frame_steps import FREE_RESETS, FrameSteps, FrameTooLong, lift_stream_limit
 from svc.front.server.known_heads import KnownHeads
 from svc.front.server.unread_bodies import UnreadBody
 
@@ -39,53 +39,13 @@ MOST_STREAMS: Final = 32
 #: Handlers at once, those of reset streams that have not ended yet included; a stream beyond is refused in
 #: words that let the client try again.
 MOST_HANDLERS: Final = 48
-#: Resets that are forgiven, beside one for each answer: clients give up now and then.
-FREE_RESETS: Final = 100
-#: Frames are read so many bytes at a time, so that others have their turn and a flood is noticed early: a
-#: quarter of a megabyte holds 8,000 streams. Of bodies, which cost little, all that came at once is read:
-#: 100 spans took the main process 0.82 of what they took in halves of that (measured 2026-12-01).
-STEP_BYTES: Final = 8 * 1024
-BODY_STEP_BYTES: Final = 256 * 1024
 #: What of one body, and of all on a connection, may be on its way or wait for handlers. With the 64 KB that
 #: HTTP/2 begins with, a body of 400 KB waits seven times for the way there and back.
 STREAM_WINDOW_BYTES: Final = 256 * 1024
 CONNECTION_WINDOW_BYTES: Final = 512 * 1024
 
 _FIRST_WINDOW_BYTES: Final = 65_535
-#: What a client says first (RFC 9113 §3.4).
-_PREFACE_BYTES: Final = 24
-
-
-@attrs.define
-class FrameSteps:
-    """Cuts what comes on a connection into steps, by where its frames begin."""
-
-    #: What is still to come of the present frame, and what has come of the next one's head.
-    _frame_bytes: int = _PREFACE_BYTES
-    _head: bytes = b""
-
-    def cut(self, data: memoryview) -> Iterator[memoryview]:
-        """All of it, piece by piece: at most so much of bodies, or a little more than so much of all else."""
-        start = end = costly_bytes = 0
-        while end < len(data):
-            if not self._frame_bytes:
-                missing = data[end : end + HEAD_BYTES - len(self._head)]
-                self._head += missing
-                end += len(missing)
-                costly_bytes += len(missing)
-                if len(self._head) == HEAD_BYTES:
-                    self._frame_bytes = int.from_bytes(self._head[:3])
-                    costly_bytes += 0 if self._head[3] == DATA else self._frame_bytes
-                    self._head = b""
-            else:
-                piece_bytes = min(self._frame_bytes, len(data) - end, start + BODY_STEP_BYTES - end)
-                self._frame_bytes -= piece_bytes
-                end += piece_bytes
-            if costly_bytes >= STEP_BYTES or end - start >= BODY_STEP_BYTES:
-                yield data[start:end]
-                start, costly_bytes = end, 0
-        if start < end:
-            yield data[start:end]
+_CONTINUE: Final = ((b":status", b"100"),)
 
 
 class Streams(H2Protocol):
@@ -112,20 +72,28 @@ class Streams(H2Protocol):
     ) -> None:
         """The connection begins."""
         await super().initiate(headers, settings)
+        lift_stream_limit(self.connection)
         self.connection.increment_flow_control_window(CONNECTION_WINDOW_BYTES - _FIRST_WINDOW_BYTES)
         await self._flush()
+        if headers is None:
+            # HTTP/1.1 took the preface for a request that is under way.
+            await self.send(Updated(idle=True))
 
     async def handle(self, event: Event) -> None:
         """What has come, piece by piece."""
         if not isinstance(event, RawData) or not event.data:
             await super().handle(event)
             return
-        for number, step in enumerate(self._steps.cut(memoryview(event.data))):
-            if number:
-                await trio.lowlevel.checkpoint()
-            if self.closed:
-                return
-            await super().handle(RawData(step))  # type: ignore[arg-type]
+        try:
+            for number, step in enumerate(self._steps.cut(memoryview(event.data))):
+                if number:
+                    await trio.lowlevel.checkpoint()
+                if self.closed:
+                    return
+                await super().handle(RawData(step))  # type: ignore[arg-type]
+        except FrameTooLong:
+            await self._end(h2.errors.ErrorCodes.FRAME_SIZE_ERROR)
+            return
         await self._flush()
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
@@ -138,10 +106,25 @@ class Streams(H2Protocol):
                 await self._hand_on(event)
             elif isinstance(event, h2.events.StreamReset):
                 await self._reset(event)
-            elif isinstance(event, h2.events.RequestReceived) and not self._has_room():
-                self._refuse(event)
+            elif isinstance(event, h2.events.PriorityUpdated):
+                # Of no use to whoever answers as fast as it can, and Hypercorn keeps what it was told of each
+                # stream for ever, up to a thousand (RFC 9113 §5.3.2 lets it be ignored).
+                continue
+            elif isinstance(event, h2.events.RequestReceived):
+                await self._begin(event)
             else:
                 await super()._handle_events([event])
+
+    async def _begin(self, request: h2.events.RequestReceived) -> None:
+        if not self._has_room():
+            self._refuse(request)
+            return
+        await super()._handle_events([request])
+        waits = any(name == b"expect" and value.lower() == b"100-continue" for name, value in request.headers)
+        if waits and request.stream_ended is None and request.stream_id in self.streams:
+            # Nobody looks into a request before its body comes, so there is nothing to wait for.
+            self.connection.send_headers(request.stream_id, _CONTINUE)
+            await self._flush()
 
     def _is_proper(self, event: h2.events.Event) -> bool:
         """Check the head of a request, and what comes after its body; all else h2 has checked."""
@@ -296,6 +279,9 @@ class Streams(H2Protocol):
                     await self.has_data.set()
         if not scope.cancel_called:
             self._answered += 1
+        elif self.idle and not self.closed:
+            # Hypercorn says so of streams that were answered.
+            await self.send(Updated(idle=True))
 
 
 class _OneHandler:

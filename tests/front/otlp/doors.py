@@ -15,6 +15,7 @@ from actors.spool.memory import MemorySpool, Spool
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
+from svc.front.server.connection_limiter import ConnectionLimiter
 
 TOKEN = "svc_" + "x" * 40
 GRANT = Grant("key", 1, "write")
@@ -39,6 +40,12 @@ def intake(spool: Spool | None = None, *, max_body_bytes: int = 1_000_000, **opt
 def http_door(taken: Intake) -> Any:
     """The HTTP door in front of it."""
     return OtlpHttp(taken, AnyKey(), True, None)  # type: ignore[arg-type]
+
+
+def grpc_door(taken: Intake, connections: int = 1_000) -> OtlpGrpc:
+    """The gRPC door in front of it, which lets so many connections in."""
+    limiter = ConnectionLimiter(lambda: connections)
+    return OtlpGrpc(intake=taken, keys=AnyKey(), callers=None, limiter=limiter)  # type: ignore[arg-type]
 
 
 def request(**headers: str) -> dict[str, Any]:

@@ -18,12 +18,11 @@ from protocol.refusals import (
     GRPC_UNKNOWN,
     METADATA_TOO_LARGE,
 )
-from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.grpc_connection import METADATA_BYTES, bounded_metadata
 from svc.runtime.asyncio_loop import asyncio_loop
 from tests import wire
 from tests.e2e.hostile import EXPORT, Http2, http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, intake, opened
+from tests.front.otlp.doors import TOKEN, grpc_door, intake, opened
 
 T = TypeVar("T")
 HEADERS = (
@@ -39,7 +38,7 @@ BODY = wire.request(wire.span()).SerializeToString()
 async def with_door(work: Callable[[int], T], *, budget: int = 1_000_000) -> T:
     taken = intake(MemorySpool(budget))
     async with asyncio_loop(()):
-        door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
+        door = grpc_door(taken)
         port = await opened(door)
         try:
             found = await trio.to_thread.run_sync(work, port)

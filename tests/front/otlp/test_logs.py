@@ -16,7 +16,6 @@ from protocol.otlp.limits import Limits
 from protocol.otlp.reading import read_clean, walk
 from protocol.refusals import GRPC_OTHER_SIGNALS
 from svc.commands import doctor
-from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 from svc.front.otlp.quotas import Quotas, QuotaSizes
@@ -24,7 +23,7 @@ from svc.front.otlp.signals import OTHERS, Signal
 from svc.runtime.asyncio_loop import asyncio_loop
 from tests import log_bodies
 from tests.e2e.hostile import http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, opened, request
+from tests.front.otlp.doors import TOKEN, AnyKey, Sender, grpc_door, http_door, intake, opened, request
 from tests.log_bodies import as_json, as_protobuf
 
 JSON = "application/json"
@@ -178,7 +177,7 @@ async def called(taken: Intake, signal: Signal, body: bytes) -> bytes:
             return bytes(data.data[5:])
 
     async with asyncio_loop(()):
-        door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
+        door = grpc_door(taken)
         port = await opened(door)
         try:
             return await trio.to_thread.run_sync(call, port)

@@ -11,12 +11,11 @@ import trio
 
 from actors.spool.memory import MemorySpool
 from protocol.refusals import NEVER_FITS, SPOOL_FULL
-from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.server.door import HungUp
 from svc.runtime.asyncio_loop import asyncio_loop
 from tests import wire
 from tests.e2e.hostile import EXPORT, http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, Sender, http_door, intake, opened, request
+from tests.front.otlp.doors import TOKEN, Sender, grpc_door, http_door, intake, opened, request
 from tests.service import until
 
 BUDGET = 100_000
@@ -104,7 +103,7 @@ async def test_inflated_bytes_count_too() -> None:
 
 async def test_a_message_over_grpc_counts_before_it_is_read_and_gives_its_room_back() -> None:
     spool = MemorySpool(BUDGET, clock=lambda: 0.0)
-    door = OtlpGrpc(intake=intake(spool), keys=AnyKey(), callers=None)  # type: ignore[arg-type]
+    door = grpc_door(intake(spool))
 
     def call(port: int) -> tuple[int, bytes]:
         headers = (

@@ -13,11 +13,10 @@ from trio.testing import MockClock
 from protocol.refusals import BODY_TIMEOUT
 from svc.front.otlp import grpc as otlp_grpc
 from svc.front.otlp import http as otlp_http
-from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.runtime.asyncio_loop import asyncio_loop
 from tests.e2e.hostile import EXPORT, http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, intake, opened
+from tests.front.otlp.doors import TOKEN, AnyKey, grpc_door, intake, opened
 
 
 @attrs.define(eq=False)
@@ -58,7 +57,7 @@ async def test_a_body_that_never_ends_is_answered_over_http(autojump_clock: Mock
 async def test_a_message_that_never_ends_is_answered_over_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp_grpc, "MESSAGE_TIMEOUT_S", 0.1)
     taken = intake()
-    door = OtlpGrpc(intake=taken, keys=AnyKey(), callers=None)  # type: ignore[arg-type]
+    door = grpc_door(taken)
 
     def call(port: int) -> dict[bytes, bytes]:
         with http2(port) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -10,17 +11,20 @@ import attrs
 import h2.config
 import h2.connection
 import h2.events
+import h2.settings
 import hypercorn.protocol
 import pytest
 import trio
 import trio.testing
+from h2.errors import ErrorCodes
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
 from svc.front.server.connection import Connection
 from svc.front.server.connection_limiter import ConnectionLimiter
-from svc.front.server.streams import CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, Streams
+from svc.front.server.frame_steps import MOST_FRAME_BYTES
+from svc.front.server.streams import CONNECTION_WINDOW_BYTES, MOST_HANDLERS, STREAM_WINDOW_BYTES, Streams
 
 WINDOW_BYTES = 65_535
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -367,3 +371,89 @@ async def test_a_request_that_is_reset_as_it_comes_is_not_read(monkeypatch: pyte
         await client.ask(5)
         await client.until(h2.events.StreamEnded, 2)
     assert read == []
+
+
+async def test_requests_beyond_the_bound_are_refused_one_by_one_and_the_others_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = trio.Event()
+    async with asked(reading_nothing(go_on.wait), monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        # As one that has not read yet how many it may begin.
+        client.state.remote_settings[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = 1_000
+        client.state.remote_settings.acknowledge()
+        for stream_id in range(3, 2 * MOST_HANDLERS + 13, 2):
+            client.begin(stream_id, method="PUT")
+        await client.flush()
+        await client.until(h2.events.StreamReset, 5)
+        go_on.set()
+        await client.until(h2.events.StreamEnded, 1 + MOST_HANDLERS)
+    assert {event.error_code for event in client.came(h2.events.StreamReset)} == {ErrorCodes.REFUSED_STREAM}
+
+
+async def test_who_begins_no_more_requests_still_has_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = trio.Event()
+    async with asked(reading_nothing(go_on.wait), monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        await client.ask(3, method="PUT")
+        await client.stream.send_all(struct.pack(">HBBBLLL", 0, 8, 7, 0, 0, 0, ErrorCodes.NO_ERROR))
+        go_on.set()
+        await client.until(h2.events.StreamEnded, 2)
+
+
+async def test_a_frame_that_is_too_long_is_refused_by_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asked(reading_nothing(trio.lowlevel.checkpoint), monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        await client.stream.send_all(struct.pack(">I", MOST_FRAME_BYTES + 1)[1:] + bytes(6))
+        await client.until(h2.events.ConnectionTerminated)
+    assert [one.error_code for one in client.came(h2.events.ConnectionTerminated)] == [
+        ErrorCodes.FRAME_SIZE_ERROR
+    ]
+
+
+async def test_who_waits_to_be_told_to_go_on_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await answer(send)
+
+    async with asked(app, monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
+        client.state.send_headers(3, [*head, ("expect", "100-continue")])
+        await client.flush()
+        await client.until(h2.events.InformationalResponseReceived)
+        client.state.send_data(3, b"awaited", end_stream=True)
+        await client.flush()
+        await client.until(h2.events.StreamEnded, 2)
+
+
+async def test_priorities_are_let_be_however_many_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asked(reading_nothing(trio.lowlevel.checkpoint), monkeypatch) as client:
+        for number in range(1_500):
+            client.state.prioritize(2 * number + 1, weight=7, depends_on=2 * number + 3)
+        await client.flush()
+        await client.ask(3_003)
+        await client.until(h2.events.StreamEnded, 2)
+
+
+async def test_who_has_no_request_under_way_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose request was reset, too, and one that has sent no more than how a connection begins."""
+    async with asked(reading_nothing(trio.sleep_forever), monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        limiter = Connection.connection_limiter
+        await client.ask(3, method="PUT")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(limiter), len(limiter._silent)) == (1, 0)
+        client.state.reset_stream(3)
+        await client.flush()
+        while not limiter._silent:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        (port,) = [client.stream.socket.getpeername()[1]]
+        async with await trio.open_tcp_stream("127.0.0.1", port) as other:
+            newcomer = Client(other)
+            newcomer.state.initiate_connection()
+            await newcomer.flush()
+            await newcomer.until(h2.events.SettingsAcknowledged)
+            while len(limiter._silent) < 2:
+                await trio.testing.wait_all_tasks_blocked(0.01)

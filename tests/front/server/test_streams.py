@@ -5,10 +5,17 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.front.server.streams import BODY_STEP_BYTES, STEP_BYTES, FrameSteps
+from svc.front.server.frame_steps import (
+    BODY_STEP_BYTES,
+    MOST_FRAME_BYTES,
+    STEP_BYTES,
+    FrameSteps,
+    FrameTooLong,
+)
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS = 0, 1
@@ -25,7 +32,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40_000)), max_size=30),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, MOST_FRAME_BYTES)), max_size=30),
     st.lists(st.integers(min_value=0), max_size=12),
 )
 def test_nothing_is_lost_and_no_step_is_too_large(frames: list[tuple[int, int]], places: list[int]) -> None:
@@ -33,6 +40,12 @@ def test_nothing_is_lost_and_no_step_is_too_large(frames: list[tuple[int, int]],
     pieces = cut(data, places)
     assert b"".join(pieces) == data
     assert all(0 < len(piece) <= BODY_STEP_BYTES for piece in pieces)
+
+
+def test_a_frame_that_is_too_long_is_known_by_its_head() -> None:
+    for kind in (DATA, HEADERS):
+        with pytest.raises(FrameTooLong):
+            cut(PREFACE + frame(kind, 10) + frame(kind, MOST_FRAME_BYTES + 1)[:9], [])
 
 
 def test_a_body_is_read_in_large_steps() -> None:

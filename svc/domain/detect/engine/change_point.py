@@ -86,8 +86,8 @@ def rate_onset(slots: Ints, units: Ints, failures: Ints, p0: float, phi: float) 
         (ln_beta(fails + 1, all_ - fails + 1) - fails * ln_p - (all_ - fails) * ln_q) / phi
         for all_, fails in zip(m.tolist(), c.tolist(), strict=True)
     ]
-    first, median, last = _posterior(np.array(odds))
-    return Onset(int(slots[first]), int(slots[median]), int(slots[last]))
+    early, median, late = _posterior(np.array(odds))
+    return Onset(int(slots[early]), int(slots[median]), int(slots[late]))
 
 
 def location_onset(starts: Ints, ends: Ints, residuals: Floats, variances: Floats) -> Onset:
@@ -99,7 +99,7 @@ def location_onset(starts: Ints, ends: Ints, residuals: Floats, variances: Float
     """
     precision = np.cumsum((1 / variances)[::-1])[::-1]
     weighed = np.cumsum((residuals / variances)[::-1])[::-1]
-    first, median, last = _posterior(weighed**2 / (2 * precision) - np.log(precision) / 2)
+    early, median, late = _posterior(weighed**2 / (2 * precision) - np.log(precision) / 2)
     start, end = int(starts[median]), int(ends[median])
     moved, unsure = 1.0, 1.0
     if median + 1 < len(starts) and (shift := float(residuals[median + 1 :].mean())):
@@ -111,9 +111,9 @@ def location_onset(starts: Ints, ends: Ints, residuals: Floats, variances: Float
         return min(end - round(min(max(share, 0.0), 1.0 + _LEAST_UNSURE) * (end - start)), end - 1)
 
     return Onset(
-        slot(moved + unsure) if first == median else int(starts[first]),
+        slot(moved + unsure) if early == median else int(starts[early]),
         slot(moved),
-        slot(moved - unsure) if last == median else int(ends[last]) - 1,
+        slot(moved - unsure) if late == median else int(ends[late]) - 1,
     )
 
 
@@ -123,10 +123,10 @@ def _posterior(ln_weights: Floats) -> tuple[int, int, int]:
         raise ValueError("a change without a start")
     weights = np.exp(ln_weights - ln_weights.max())
     cumulative = np.cumsum(weights) / weights.sum()
-    first, median, last = (
+    early, median, late = (
         min(int(np.searchsorted(cumulative, q)), len(ln_weights) - 1) for q in (0.05, 0.5, 0.95)
     )
-    return first, median, last
+    return early, median, late
 
 
 #: The old state must be a hundred times likelier than the present one …
