@@ -73,7 +73,9 @@ async def _rework(
     kind: Kind = arguments.command
     apply: bool = arguments.apply
     fields = AttributeReader()
-    fields.adopt((await AttributeKeys(database).states()).promoted)
+    keys = AttributeKeys(database)
+    promoted = (await keys.states()).promoted
+    fields.adopt(promoted)
     pairs_of = partial(fields.pairs, project.id)
 
     def remake(row: SpanRow, span: WireSpan | None) -> SpanRow:
@@ -82,6 +84,7 @@ async def _rework(
     basis = prices.version if kind == "reprice" else f"trace-svc {release()}, {prices.version}"
     store = ReworkStore(database, project.id, kind, basis, remake)
     progress = await store.resumed() if apply else Progress()
+    is_whole = apply and kind == "remap" and not progress.traces
     if progress.traces:
         print(f"continuing after {progress.traces} traces of an earlier run", file=sys.stderr)
     last_s = time.monotonic()
@@ -90,6 +93,8 @@ async def _rework(
         if sys.stderr.isatty() and time.monotonic() - last_s > _REPORT_EVERY_S:
             last_s = time.monotonic()
             print(f"{progress.traces} traces, {progress.changed_spans} spans to change", file=sys.stderr)
+    if is_whole:
+        await keys.have_history(project.id, promoted.get(project.id, {}).values())
     if arguments.json:
         print_json(_facts(project, store, progress, apply=apply))
     else:

@@ -9,13 +9,15 @@ import time
 import uuid
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import trio
 
-from svc.application.open_store import open_store
+from svc.application.open_store import Store, open_store
 from svc.config.table import read_settings
 from svc.domain.pricing.project_prices import ModelPrice
 from svc.store.spans.project_prices import ProjectPriceStore
+from tests.e2e.mcp import beside
 from tests.service import TRACE_SVC, Service, until
 from tests.store.spans.test_writing import PROJECT
 from tests.wire import request, span
@@ -78,6 +80,31 @@ def test_history_is_repriced_beside_the_running_service_even_after_a_kill(
 
     remapped = told(service, "remap", prices=prices)
     assert re.search(r"would change +0 spans in 0 traces", remapped), remapped
+
+
+def test_fields_are_as_old_as_the_history_once_that_was_read_again(service: Service, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text("")
+
+    async def young(store: Store) -> Any:
+        return await store.database.fetch(
+            "select field from attribute_key where field = 'attr.young' and promoted_at is not null"
+        )
+
+    async def promoted(store: Store) -> Any:
+        await store.database.fetch(
+            "insert into attribute_key (project_id, field, state, spans, hashes, last_seen_at, promoted_at)"
+            " values ($1, 'attr.young', 'promoted', 1, '', now(), now())",
+            PROJECT,
+        )
+
+    beside(service, promoted)
+    told(service, "remap", prices=prices)
+    assert beside(service, young)
+    told(service, "reprice", "--apply", prices=prices)
+    assert beside(service, young)
+    told(service, "remap", "--apply", prices=prices)
+    assert not beside(service, young)
 
 
 def send_call(service: Service, model: str, session: str) -> None:

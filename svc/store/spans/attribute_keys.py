@@ -8,7 +8,7 @@ never values, and at most `MOST_KEPT` keys of a project.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal
@@ -104,6 +104,15 @@ class AttributeKeys:
 
         return await self.database.run(work)
 
+    async def have_history(self, project_id: int, fields: Iterable[str]) -> None:
+        """All stored spans have their values of these fields now, each by what it is called."""
+        await self.database.fetch(
+            "update attribute_key set promoted_at = null"
+            " where project_id = $1 and coalesce(called, field) = any($2::text[])",
+            project_id,
+            list(fields),
+        )
+
     async def hide(self, project_id: int, field: str, now: datetime, actor: str = SYSTEM) -> bool:
         """No field any more: its values are deleted. False where there is no such key."""
 
@@ -166,11 +175,14 @@ async def _add(
             state, promotable = "promoted", promotable - 1
         changed.append((PREFIX + name, state, count))
     await connection.execute(
-        "insert into attribute_key (project_id, field, state, spans, hashes, unfit, last_seen_at)"
-        " select $1, f, s, n, h, u, $7 from unnest($2::text[], $3::text[], $4::bigint[], $5::bytea[],"
-        " $6::text[]) as counted (f, s, n, h, u) on conflict (project_id, field) do update"
+        "insert into attribute_key as k"
+        " (project_id, field, state, spans, hashes, unfit, last_seen_at, promoted_at)"
+        " select $1, f, s, n, h, u, $7::timestamptz, case s when 'promoted' then $7::timestamptz end"
+        " from unnest($2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::text[]) as c (f, s, n, h, u)"
+        " on conflict (project_id, field) do update"
         " set state = excluded.state, spans = excluded.spans, hashes = excluded.hashes,"
-        " unfit = excluded.unfit, last_seen_at = excluded.last_seen_at",
+        " unfit = excluded.unfit, last_seen_at = excluded.last_seen_at,"
+        " promoted_at = case when k.state = excluded.state then k.promoted_at else excluded.promoted_at end",
         project_id,
         [field for field, _, _ in changed],
         [state for _, state, _ in changed],
@@ -283,7 +295,8 @@ async def _set_state(
     connection: Connection, project_id: int, field: str, state: KeyState, now: datetime
 ) -> bool:
     status: str = await connection.execute(
-        "update attribute_key set state = $3, last_seen_at = greatest(last_seen_at, $4)"
+        "update attribute_key set state = $3, last_seen_at = greatest(last_seen_at, $4::timestamptz),"
+        " promoted_at = case $3 when 'promoted' then $4::timestamptz end"
         " where project_id = $1 and field = $2",
         project_id,
         field,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
 
 from protocol.refusals import Refused
+from protocol.rest.query import timestamp
+from svc.domain.attributes.census import KeyCount
 from svc.domain.attributes.conventions import CONVENTIONS
 from svc.domain.queries.datasets import DATASETS
 from svc.store.accounts.projects import ProjectStore
@@ -227,6 +229,45 @@ async def test_a_promoted_key_is_a_facet_and_any_other_is_refused_with_those_tha
     assert await keys.hide(PROJECT, "attr.shop.tier", NOW)
     with pytest.raises(Refused):
         await queries.facets(question(), "attr.shop.tier", 10)
+
+
+async def test_an_answer_by_a_young_field_says_which_spans_have_no_value_of_it(changeable: Database) -> None:
+    queries, keys, name = JsonQueries(changeable), AttributeKeys(changeable), "attr.shop.tier"
+    traces = TraceReads(changeable, SpanReads(changeable))
+    await changeable.fetch(
+        "insert into attribute_key values ($1, $2, 'seen', 1, '', null, now())", PROJECT, name
+    )
+    assert await keys.promote(PROJECT, name, NOW - HOUR) is None
+    # Again, and when more of it has been counted: it is no younger for that.
+    assert await keys.promote(PROJECT, name, NOW) is None
+    await keys.add({PROJECT: {"shop.tier": KeyCount(3, {b"12345678"}, None)}}, NOW)
+
+    async def notes(low: datetime | None = LOW) -> list[Any]:
+        asked = ask(PROJECT, "spans", (low, HIGH), {name: "gold"})
+        by_none = ask(PROJECT, "spans", (low, HIGH), {})
+        filtered = TraceFilter(low=low, high=HIGH, attributes=((name, "gold"),))
+        answers = [
+            await queries.count(asked),
+            await queries.facets(by_none, name, 3),
+            await queries.search(asked, None, None, 10, None),
+            await queries.search(asked, "text", None, 10, None),
+            await traces.page(PROJECT, filtered, limit=5, cursor=None),
+            await traces.largest(PROJECT, filtered, "cost", limit=5),
+        ]
+        if low is not None:
+            answers.append(await queries.timeseries(by_none, "hour", name))
+        return [answer.get("notes") for answer in answers]
+
+    since = timestamp(NOW - HOUR)
+    said = (
+        f"{name} has been a field since {since}: spans stored before have no value of it until"
+        " `trace-svc remap --apply` has read them again"
+    )
+    assert await notes() == [[said]] * 7
+    assert await notes(None) == [[said]] * 6
+    assert await notes(NOW - HOUR) == [None] * 7
+    await keys.have_history(PROJECT, [name])
+    assert await notes() == [None] * 7
 
 
 async def test_a_hidden_field_leaves_nothing_behind(changeable: Database) -> None:

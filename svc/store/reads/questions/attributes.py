@@ -10,11 +10,13 @@ times one filtered by a column, facets of an attribute 1.3 times those of a colu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
 from protocol.refusals import UNKNOWN_FIELD, Refused
+from protocol.rest.query import timestamp
 from svc.domain.attributes.census import MOST_DISTINCT, UNFIT
 from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
 from svc.domain.queries.datasets import Field
@@ -25,6 +27,10 @@ from svc.store.spans.attribute_codes import OTHER
 #: How the values beyond the most are shown and asked for; no attribute is called so.
 OTHER_SHOWN: Final = "(other values)"
 COMPLETIONS: Final = 20
+_HISTORY_NOTE: Final = (
+    "{name} has been a field since {moment}: spans stored before have no value of it until"
+    " `trace-svc remap --apply` has read them again"
+)
 #: What fields cost is left out of the page after so long.
 COST_TIMEOUT_S: Final = 2.0
 
@@ -130,6 +136,26 @@ async def promoted_fields(database: Database, project_id: int) -> list[str]:
         timeout_s=READ_TIMEOUT_S,
     )
     return [row["called"] for row in rows if row["called"].startswith(PREFIX)]
+
+
+async def history_notes(
+    database: Database, project_id: int, names: Iterable[str], low: datetime | None
+) -> list[str]:
+    """What to say of fields of which spans in a range from `low` on may have no value yet.
+
+    An attribute becomes a field while spans with it arrive; those that were stored before have no value.
+    """
+    attributes = sorted({name for name in names if name.startswith(PREFIX)})
+    if not attributes:
+        return []
+    rows = await database.fetch(
+        "select coalesce(called, field) as called, promoted_at from attribute_key where project_id = $1"
+        " and state = 'promoted' and coalesce(called, field) = any($2::text[])"
+        " and promoted_at > coalesce($3::timestamptz, '-infinity') order by 1",
+        *(project_id, attributes, low),
+        timeout_s=READ_TIMEOUT_S,
+    )
+    return [_HISTORY_NOTE.format(name=row["called"], moment=timestamp(row["promoted_at"])) for row in rows]
 
 
 @attrs.frozen

@@ -210,8 +210,11 @@ class QueryStore:
         page_rows, next_cursor = newest.page(rows, limit)
         answer = await self._listed(question, page_rows, next_cursor)
         # Rows that a text narrows are not looked for twice, and the end of a list is no empty answer.
-        if text is None and position is None:
-            answer.notes = await self._notes(question, (), len(page_rows))
+        if position is None:
+            notes = await self._by_payload.history_notes(question)
+            answer.notes = notes or UNSET
+            if text is None:
+                answer.notes = await self._notes(question, (), len(page_rows), notes)
         return answer
 
     async def _listed(self, question: Question, rows: Sequence[Any], next_cursor: str | None) -> FoundPage:

@@ -20,7 +20,7 @@ from svc.domain.attributes.conventions import PREFIX
 from svc.domain.queries.datasets import SPANS, Field
 from svc.store.postgres.database import Database
 from svc.store.reads.payload_scan import MOST_S, MOST_SPANS, UNLISTED, Wanted, saying_spans, scan_note
-from svc.store.reads.questions.attributes import promoted_fields, require_fields
+from svc.store.reads.questions.attributes import history_notes, promoted_fields, require_fields
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
 from svc.store.reads.questions.questions import ChosenSpans, Question, filter_text
 from svc.store.spans.availability import key_of
@@ -96,15 +96,22 @@ class SpansByPayload:
         """The question about the spans that payloads name, and what is to be said of it."""
         await require_fields(self.database, question.project_id, grouped)
         question, payload_filters = await self.asked(question)
+        notes = await self.history_notes(question, *grouped)
         if not payload_filters:
-            return question, []
+            return question, notes
         scan = await self._scan(question, payload_filters, _KEY, None, None, None)
         further, since = "", None
         if scan.stopped is not None:
             since = scan.stopped[question.time_column]
             further = _UNCOUNTED.format(moment=_moment(scan.stopped, question))
         spans = ChosenSpans.of([key_of(row) for row in scan.rows], scan.spans, since)
-        return attrs.evolve(question, spans=spans), [scan_note(payload_filters, scan.spans, further)]
+        note = scan_note(payload_filters, scan.spans, further)
+        return attrs.evolve(question, spans=spans), [note, *notes]
+
+    async def history_notes(self, question: Question, *grouped: Field) -> list[str]:
+        """What to say of fields that earlier spans have no value of."""
+        names = [field.name for field in (*grouped, *question.fields)]
+        return await history_notes(self.database, question.project_id, names, question.low)
 
     async def page(
         self,

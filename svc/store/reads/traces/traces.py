@@ -12,6 +12,7 @@ from protocol.refusals import BAD_REQUEST, Refused
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database, left_s
 from svc.store.postgres.rows import trace_row
 from svc.store.reads.payloads import ROOM_BYTES, Opening
+from svc.store.reads.questions.attributes import history_notes
 from svc.store.reads.traces.by_payload import page_by_payload, resolved
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_filter import (
@@ -106,7 +107,9 @@ class TraceReads:
         cursor: str | None,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> dict[str, Any]:
-        """`{traces, next_cursor}`, newest first by `started_at`; `notes` where payloads were looked into."""
+        """`{traces, next_cursor}`, newest first by `started_at`; `notes` where payloads were looked into,
+        or a field is younger than the range.
+        """
         asked = await resolved(self.database, project_id, asked)
         if asked.by_payload:
             return await page_by_payload(self.database, self, project_id, asked, limit=limit, cursor=cursor)
@@ -136,7 +139,8 @@ class TraceReads:
         if page is None:
             hours = await hours_holding(self.database, project_id, asked, until_s)
             page = await self.database.run(by_hours, readonly=True, snapshot=True, timeout_s=left_s(until_s))
-        return {"traces": _shown(page.rows, page.available), "next_cursor": page.next_cursor}
+        notes = await _notes(self.database, project_id, asked) if cursor is None else {}
+        return {"traces": _shown(page.rows, page.available), "next_cursor": page.next_cursor, **notes}
 
     async def largest(
         self,
@@ -174,7 +178,8 @@ class TraceReads:
             return rows, await traces_with_payloads(connection, project_id, [bounds(row) for row in rows])
 
         rows, available = await self.database.run(work, readonly=True, snapshot=True, timeout_s=timeout_s)
-        return {"traces": _shown(rows, available), "next_cursor": None}
+        notes = await _notes(self.database, project_id, asked)
+        return {"traces": _shown(rows, available), "next_cursor": None, **notes}
 
     async def one(
         self,
@@ -212,3 +217,9 @@ class TraceReads:
             "spans": await attrs.evolve(spans, rows=spans.rows[:SPANS_SHOWN]).shown(room_bytes, opening),
             "spans_truncated": len(spans.rows) > SPANS_SHOWN,
         }
+
+
+async def _notes(database: Database, project_id: int, asked: TraceFilter) -> dict[str, list[str]]:
+    names = [name for name, _ in (*asked.attributes, *asked.without)]
+    notes = await history_notes(database, project_id, names, asked.low)
+    return {"notes": notes} if notes else {}
