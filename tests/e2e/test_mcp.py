@@ -242,6 +242,9 @@ def test_faults_of_meaning_are_tool_errors_that_say_what_to_call(service: Servic
         ("get_finding", {"id": "x"}, "list_findings"),
         ("get_finding_evidence", {"finding_id": "x"}, "list_findings"),
         ("list_spans", {"trace_id": "zz"}, "list_traces"),
+        ("list_findings", {"status": "open"}, "one of: withheld, confirmed, rejected, closed"),
+        ("list_findings", {"detector": "tool_errors"}, "tool_error, "),
+        ("list_cases", {"detector": "tool_errors"}, "tool_error, "),
         ("list_traces", {"range": {"from": "yesterday"}}, "range.from"),
         ("list_traces", {"range": {"from": "2026-02-02", "to": "2026-01-01"}}, "range.from"),
     ):

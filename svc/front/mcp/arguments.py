@@ -86,7 +86,14 @@ class ListFindings(Arguments):
     """list_findings."""
 
     status: (
-        Annotated[str, Meta(description="As detectors write it: `open`, or how it was closed.")] | UnsetType
+        Annotated[
+            str,
+            Meta(
+                description="`confirmed` is live, `closed` is over. `withheld`, not confirmed yet, and"
+                " `rejected`, no issue, are listed with include all."
+            ),
+        ]
+        | UnsetType
     ) = UNSET
     call_site_id: CallSiteArgument | UnsetType = UNSET
     detector: DetectorArgument | UnsetType = UNSET

@@ -7,15 +7,16 @@ next; the stores' `Refused` and `Outage` pass through and are told by the caller
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import UUID
 
 import attrs
 from msgspec import UNSET
 
+from protocol.detection import FindingStatus
 from protocol.release import release
 from svc.domain.detect.detectors.table import DETECTORS, lacking
 from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
@@ -29,7 +30,7 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
 from svc.store.feedback.sets import TraceSet
-from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.questions.questions import Question, ask, checked_filters, unknown_values
 from svc.store.reads.traces.filtered_spans import FilteredSpans
 from svc.store.reads.traces.spans import SpanFilter
 from svc.store.reads.traces.trace_filter import of_one_span
@@ -93,17 +94,18 @@ async def list_failure_modes(reads: Reads, project_id: int, asked: a.ListFailure
 
 async def list_cases(reads: Reads, project_id: int, asked: a.ListCases) -> Answer:
     """A page of cases."""
-    return redacted(
-        await reads.cases.page(
-            project_id,
-            state=given(asked.state) or "open",
-            detector=given(asked.detector),
-            call_site_id=given(asked.call_site_id),
-            limit=limit(asked.limit),
-            cursor=given(asked.cursor),
-            now=reads.now(),
-        )
+    page = await reads.cases.page(
+        project_id,
+        state=given(asked.state) or "open",
+        detector=given(asked.detector),
+        call_site_id=given(asked.call_site_id),
+        limit=limit(asked.limit),
+        cursor=given(asked.cursor),
+        now=reads.now(),
     )
+    if not page["cases"]:
+        _require_known("detector", given(asked.detector), DETECTORS)
+    return redacted(page)
 
 
 async def get_case(reads: Reads, project_id: int, asked: a.GetCase) -> Answer:
@@ -116,15 +118,17 @@ async def get_case(reads: Reads, project_id: int, asked: a.GetCase) -> Answer:
 
 async def list_findings(reads: Reads, project_id: int, asked: a.ListFindings) -> Answer:
     """Headlines, without the triage ruling."""
-    return redacted(
-        await reads.findings.list(
-            project_id,
-            status=given(asked.status),
-            call_site_id=given(asked.call_site_id),
-            detector=given(asked.detector),
-            confirmed_only=asked.include != "all",
-        )
+    listed = await reads.findings.list(
+        project_id,
+        status=given(asked.status),
+        call_site_id=given(asked.call_site_id),
+        detector=given(asked.detector),
+        confirmed_only=asked.include != "all",
     )
+    if not listed["findings"] and not listed["withheld"]:
+        _require_known("detector", given(asked.detector), DETECTORS)
+        _require_known("finding status", given(asked.status), get_args(FindingStatus))
+    return redacted(listed)
 
 
 async def get_finding(reads: Reads, project_id: int, asked: a.GetFinding) -> Answer:
@@ -192,6 +196,9 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
         answer["traces"] = [
             {**trace, "set_entries": entries.get(trace["trace_id"], [])} for trace in answer["traces"]
         ]
+    filters = {} if asked.filters is UNSET or answer["traces"] else asked.filters
+    if unknown := unknown_values(SPANS, checked_filters(SPANS, filters)):
+        answer["notes"] = [*unknown, *answer.get("notes", [])]
     answer["traces"] = narrowed(answer["traces"], columns)
     return answer
 
@@ -315,6 +322,12 @@ async def _complete(reads: Reads, project_id: int, spans: Sequence[Answer]) -> N
     if reads.extensions:
         await AgentPathReads(reads.spans.database).add_to(project_id, spans)
     await with_places(spans, partial(reads.projects.slugs, project_id))
+
+
+def _require_known(what: str, name: str | None, names: Collection[str]) -> None:
+    """Refuse an unknown name. Asked where nothing was found: an earlier release may have stored others."""
+    if name is not None and name not in names:
+        raise ToolError(f"there is no {what} {name[:80]!r}; one of: {', '.join(names)}")
 
 
 def _everything(project_id: int, dataset: Dataset) -> Question:

@@ -111,6 +111,15 @@ async def test_a_list_says_how_far_it_looked_and_its_cursor_goes_on_from_there(
     assert {number(span) for span in await listed(store, STAGING, 100, asked)} == set(map(number, wanted))
 
 
+async def test_a_value_that_no_span_can_have_is_said(store: Database) -> None:
+    await history(store)
+    page = await FilteredSpans(store, {"kind": "tools"}).page(
+        PROJECT, SpanFilter(), payload=False, limit=100, cursor=None
+    )
+    assert page["spans"] == []
+    assert page["notes"][0].startswith("kind is never 'tools', only llm, ")
+
+
 async def test_payloads_are_shown_where_they_are_asked_for(store: Database) -> None:
     await history(store)
     page = await FilteredSpans(store, STAGING).page(

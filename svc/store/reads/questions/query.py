@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 import attrs
 from msgspec import UNSET, UnsetType
@@ -37,9 +37,8 @@ from protocol.rest.query import jsonable, timestamp
 from protocol.storage import Slow
 from svc.domain.columns.totals import COUNTED_IDS
 from svc.domain.quantities import count
-from svc.domain.queries.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, TOOL_CALLS, Dataset
+from svc.domain.queries.datasets import EVENT_TIME, METRIC_ROLLUPS, SPANS, Dataset
 from svc.domain.queries.measures import COUNT
-from svc.domain.spans.span import Kind, Status
 from svc.store.postgres.database import Database
 from svc.store.postgres.rows import call_flag, printed, without_aged_out
 from svc.store.reads.questions.attributes import require_fields
@@ -50,7 +49,7 @@ from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S, GroupedRows
 from svc.store.reads.questions.measures import ESTIMATED, measure_columns
 from svc.store.reads.questions.open_rollups import NOT_CLOSED, OPEN_ROWS
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
-from svc.store.reads.questions.questions import Question, field_of, filter_text
+from svc.store.reads.questions.questions import Question, field_of, unknown_values
 from svc.store.reads.questions.spans_by_payload import SpansByPayload
 from svc.store.spans.availability import spans_with_payloads
 
@@ -60,13 +59,6 @@ NOTE_TIMEOUT_S: Final = 0.5
 NOTE_ROWS: Final = 1_000
 OPEN_NOTE: Final = "hours and days since {since} are still open, so these sums grow"
 BOTH_NOTE: Final = "hours and days are both counted: filter by granularity, hour or day"
-#: The values of fields that have no others.
-_ONLY_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    (SPANS.name, "kind"): get_args(Kind),
-    (SPANS.name, "status"): get_args(Status),
-    (TOOL_CALLS.name, "status"): get_args(Status),
-    (METRIC_ROLLUPS.name, "granularity"): ("hour", "day"),
-}
 ESTIMATE_NOTE: Final = "more than {most} {name} are estimated, within 2 %"
 
 
@@ -247,7 +239,7 @@ class QueryStore:
         """
         if look_notes:
             return list(look_notes)
-        if not rows and (unknown := _unknown_values(question)):
+        if not rows and (unknown := unknown_values(question.dataset, question.filters)):
             return unknown
         if question.dataset is METRIC_ROLLUPS:
             return await self._of_rollups(question, rows)
@@ -298,16 +290,6 @@ def _buckets_key(
         raw, by_hour if in_cubes else None, None if interval == "hour" else by_day, type="timestamptz"
     )
     return key, Grouping(interval, starts) if in_cubes else None
-
-
-def _unknown_values(question: Question) -> list[str]:
-    """Which filters no row can meet, since their field knows other values alone."""
-    return [
-        f"{field.name} is never '{text[:120]}', only {', '.join(values)}"
-        for field, value in question.filters
-        if (values := _ONLY_VALUES.get((question.dataset.name, field.name))) and value is not None
-        if (text := filter_text(value)) not in values
-    ]
 
 
 def _headed(answer: _Answer, question: Question) -> _Answer:

@@ -7,9 +7,9 @@ allowed. Reads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, get_args
 
 import attrs
 
@@ -22,13 +22,21 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.rest.query import FilterValue
-from svc.domain.queries.datasets import DATASETS, Dataset, Field
+from svc.domain.queries.datasets import DATASETS, METRIC_ROLLUPS, SPANS, TOOL_CALLS, Dataset, Field
 from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
+from svc.domain.spans.span import Kind, Status
 from svc.domain.spans.values import identifier
 from svc.store.postgres.clauses import Where
 from svc.store.reads.questions.attributes import attribute_equals
 
 _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
+#: The values of fields that have no others.
+_ONLY_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    (SPANS.name, "kind"): get_args(Kind),
+    (SPANS.name, "status"): get_args(Status),
+    (TOOL_CALLS.name, "status"): get_args(Status),
+    (METRIC_ROLLUPS.name, "granularity"): ("hour", "day"),
+}
 
 
 @attrs.frozen
@@ -206,6 +214,16 @@ def equals(where: Where, field: Field, value: FilterValue) -> str:
     except ValueError:
         # No id looks like this, so no row has it.
         return "false"
+
+
+def unknown_values(dataset: Dataset, filters: Iterable[tuple[Field, FilterValue]]) -> list[str]:
+    """Which filters no row can meet, since their field knows other values alone."""
+    return [
+        f"{field.name} is never '{text[:120]}', only {', '.join(values)}"
+        for field, value in filters
+        if (values := _ONLY_VALUES.get((dataset.name, field.name))) and value is not None
+        if (text := filter_text(value)) not in values
+    ]
 
 
 def filter_text(value: FilterValue) -> str:

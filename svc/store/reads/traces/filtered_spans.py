@@ -19,7 +19,7 @@ from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.rows import STORED_SPAN
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
-from svc.store.reads.questions.questions import Question, ask, checked_filters
+from svc.store.reads.questions.questions import Question, ask, checked_filters, unknown_values
 from svc.store.reads.questions.spans_by_payload import SpansByPayload
 from svc.store.reads.traces.spans import SpanFilter, SpanPage
 from svc.store.spans.availability import key_of, spans_with_payloads
@@ -47,10 +47,13 @@ class FilteredSpans:
         room_bytes: int = ROOM_BYTES,
         opening: Opening | None = None,
     ) -> dict[str, Any]:
-        """`{spans, next_cursor}`, newest first; `notes` where payloads were looked into."""
-        rows, next_cursor, notes = await self._rows(
-            _question(project_id, asked, self.filters), asked.q, limit, cursor
-        )
+        """`{spans, next_cursor}`, newest first; `notes` where payloads were looked into, and where nothing
+        can match.
+        """
+        question = _question(project_id, asked, self.filters)
+        rows, next_cursor, notes = await self._rows(question, asked.q, limit, cursor)
+        if not rows and (unknown := unknown_values(SPANS, question.filters)):
+            notes = [*unknown, *notes]
 
         async def work(connection: Connection) -> SpanPage:
             available = await spans_with_payloads(connection, project_id, [key_of(row) for row in rows])
@@ -61,21 +64,23 @@ class FilteredSpans:
 
         # Statements that need not agree: what goes between two of them is shown as gone.
         page = await self.database.run(work, transaction=False, readonly=True, timeout_s=READ_TIMEOUT_S)
-        return {"spans": await page.shown(room_bytes, opening), "next_cursor": next_cursor, **notes}
+        return {"spans": await page.shown(room_bytes, opening), "next_cursor": next_cursor} | (
+            {"notes": notes} if notes else {}
+        )
 
     async def _rows(
         self, question: Question, text: str | None, limit: int, cursor: str | None
-    ) -> tuple[Sequence[Any], str | None, dict[str, Any]]:
+    ) -> tuple[Sequence[Any], str | None, list[str]]:
         pages = QuestionPages(self.database)
         by_payload = SpansByPayload(self.database, pages)
         by_rows, payload_filters = await by_payload.asked(question)
         if payload_filters:
             matching = await by_payload.page(by_rows, payload_filters, text, STORED_SPAN, limit, cursor)
-            return matching.rows, matching.cursor, {"notes": [matching.note]}
+            return matching.rows, matching.cursor, [matching.note]
         newest = newest_order(question)
         # One page and one row more, which tells whether there is another page.
         rows = await pages.rows(question, text, STORED_SPAN, newest.place(cursor), limit + 1)
-        return *newest.page(rows, limit), {}
+        return *newest.page(rows, limit), []
 
 
 def _question(project_id: int, asked: SpanFilter, filters: Mapping[str, FilterValue]) -> Question:
