@@ -101,7 +101,7 @@ QUERY_SCOPE: Final = Refusal(
 # Feedback: the door for what people and programs think of an answer.
 FEEDBACK_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "feedback requires a project-scoped token")
 FEEDBACK_SCOPE: Final = Refusal(
-    403, "FORBIDDEN", "this API key is not scoped for feedback (needs a write or admin key)"
+    403, "FORBIDDEN", "this API key is not scoped for feedback (needs a feedback, write or admin key)"
 )
 FEEDBACK_KEY_WRITES: Final = Refusal(400, "BAD_REQUEST", "a key for feedback alone has the scope write")
 MCP_KEY_ADMIN: Final = Refusal(400, "BAD_REQUEST", "a key for MCP alone has the scope admin")

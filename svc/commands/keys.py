@@ -42,7 +42,9 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
     verb: str = arguments.verb
     if verb == "create":
         if arguments.scope not in SCOPES:
-            raise OperatorError(UNKNOWN_SCOPE.message.format(value=arguments.scope))
+            raise OperatorError(
+                f"{UNKNOWN_SCOPE.message.format(value=arguments.scope)}; one of: {', '.join(SCOPES)}"
+            )
         if not arguments.name.strip():
             raise OperatorError(BLANK_NAME.message)
     async with open_store(settings) as store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,14 +23,26 @@ REMOVED: Final = re.compile(
 )
 
 
+#: What other services call a setting of ours.
+_OTHER_NAMES: Final = {"SVC_PORT": "SVC_HTTP_BIND", "SVC_HOST": "SVC_HTTP_BIND", "SVC_BIND": "SVC_HTTP_BIND"}
+_PREFIX: Final = "SVC_"
+
+
 def unknown_settings(env: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """`SVC_*` names that mean nothing, each with the nearest known name if one is near."""
     names = [row.name for row in setting_rows()]
     return [
-        (name, next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None))
+        (name, _OTHER_NAMES.get(name) or _nearest(name, names))
         for name in sorted(env)
-        if name.startswith("SVC_") and name not in names and not REMOVED.fullmatch(name)
+        if name.startswith(_PREFIX) and name not in names and not REMOVED.fullmatch(name)
     ]
+
+
+def _nearest(name: str, names: Sequence[str]) -> str | None:
+    # The prefix, which all share, would make any two short names look alike.
+    short_names = [known.removeprefix(_PREFIX) for known in names if known.startswith(_PREFIX)]
+    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX), short_names, n=1, cutoff=0.6)
+    return _PREFIX + nearest[0] if nearest else None
 
 
 #: What paths of the service begin with: under a sub-path that begins so, nobody could tell which is meant.

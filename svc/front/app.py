@@ -221,7 +221,9 @@ class App:
             self.signals.note(request.path.rpartition("/")[2])
             return _refused_signal(signal)
         if error.code == 404:
-            return refusal_response(TRACES_PATH if request.path.endswith("/v1/traces") else NOT_FOUND)
+            return refusal_response(
+                TRACES_PATH if request.path.rstrip("/").endswith("/v1/traces") else NOT_FOUND
+            )
         return refusal_response(attrs.evolve(BAD_REQUEST, status=error.code or 400))
 
     async def _health(self) -> Response:

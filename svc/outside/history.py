@@ -65,13 +65,13 @@ class HistoryClient:
             if isinstance(fault, bytes):
                 return fault
             if fault == _FAILING and tries + 1 >= FAILING_TRIES:
-                raise FailedQuestion(f"{self.base} {fault} to {path} each of {FAILING_TRIES} times")
+                raise FailedQuestion(f"{self.base.rstrip('/')}{path} {fault} each of {FAILING_TRIES} times")
             pause_s = _PAUSES_S[min(tries, len(_PAUSES_S) - 1)] if pause_s is None else pause_s
             if waited_s + pause_s > self.patience_s:
                 raise Outage(
                     f"{self.base} {fault}, and waiting {waited_s:.0f} s did not help; run it again to go on"
                 )
-            self.tell(f"{self.base} {fault} to {path}; asking again in {pause_s:.0f} s")
+            self.tell(f"{self.base.rstrip('/')}{path} {fault}; asking again in {pause_s:.0f} s")
             await self.rest(pause_s)
             waited_s, tries = waited_s + pause_s, tries + 1
 

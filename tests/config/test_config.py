@@ -74,6 +74,8 @@ def test_an_unknown_name_of_ours_is_warned_of_with_the_nearest_known_one() -> No
     env = {"SVC_INGEST_SPOL_MODE": "disk", "SVC_XYZZY": "1", "OTHER": "1"}
     unknown = dict(unknown_settings(env))
     assert unknown == {"SVC_INGEST_SPOL_MODE": "SVC_INGEST_SPOOL_MODE", "SVC_XYZZY": None}
+    assert unknown_settings({"SVC_PORT": "8471"}) == [("SVC_PORT", "SVC_HTTP_BIND")]
+    assert unknown_settings({"SVC_ROTA": "x"}) == [("SVC_ROTA", None)]
     (typo, *_) = boot_warnings(read_settings({}), env)
     assert "did you mean SVC_INGEST_SPOOL_MODE?" in typo
 

@@ -215,7 +215,7 @@ def test_an_exporter_of_all_signals_hears_404_and_keeps_its_connection(service: 
     wait_for_spans(service, 3, session_id=session)
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/traces/v1/traces", "/api/public/otel/v1/traces"])
+@pytest.mark.parametrize("path", ["/", "/v1/traces/", "/v1/traces/v1/traces", "/api/public/otel/v1/traces"])
 def test_a_path_that_traces_are_often_sent_to_names_the_right_one(service: Service, path: str) -> None:
     response = post(service, path, small(), service.write_key)
     assert refusal(response) == (404, "NOT_FOUND", "no such path; traces are taken at /v1/traces")

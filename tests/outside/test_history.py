@@ -78,15 +78,15 @@ async def test_each_wait_is_told_with_its_cause_and_no_secret() -> None:
         asking = attrs.evolve(client(base, Rests()), tell=told.append)
         await asking("GET", "/a", (("q", "planted too"),))
     assert told == [
-        f"{base} answers 503 to /a; asking again in 1 s",
-        f"{base} answers 429 to /a; asking again in 7 s",
+        f"{base}/a answers 503; asking again in 1 s",
+        f"{base}/a answers 429; asking again in 7 s",
     ]
 
 
 async def test_a_product_that_fails_at_a_question_is_believed_after_a_few_tries() -> None:
     product, rests = Product([("500 Oops", b"")]), Rests()
     async with serving(product) as base:
-        with pytest.raises(FailedQuestion, match=r"answers 500 to /a each of 4 times"):
+        with pytest.raises(FailedQuestion, match=r"/a answers 500 each of 4 times"):
             await client(base, rests)("GET", "/a")
     assert len(product.asked) == FAILING_TRIES
     assert rests.s == [1.0, 2.0, 5.0]

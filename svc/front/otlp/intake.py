@@ -100,8 +100,9 @@ class IntakeTally:
             self._unsaid[cause] = unsaid
         else:
             self._unsaid[cause], self._said_s[cause] = 0, now_s
+            exports = "export" if unsaid == 1 else "exports"
             why = f"{refusal.message} ({cause[1]})"
-            log.warning("refused %d exports with %d: %s", unsaid, refusal.status, why)
+            log.warning("refused %d %s with %d: %s", unsaid, exports, refusal.status, why)
         return refusal
 
     def take_rejections(self) -> Counter[tuple[int, str]]:

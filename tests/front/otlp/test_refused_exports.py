@@ -84,9 +84,9 @@ def test_a_cause_of_refusals_is_named_once_a_minute_with_their_number(
         now_s = REFUSAL_LINE_S
         tally.refuse(NO_TENANT)
     assert [record.getMessage() for record in caplog.records] == [
-        "refused 1 exports with 401: no tenant context (no bearer token)",
-        "refused 1 exports with 401: no tenant context (unknown key)",
-        "refused 1 exports with 400: the body is cut (BAD_REQUEST)",
+        "refused 1 export with 401: no tenant context (no bearer token)",
+        "refused 1 export with 401: no tenant context (unknown key)",
+        "refused 1 export with 400: the body is cut (BAD_REQUEST)",
         "refused 100 exports with 401: no tenant context (no bearer token)",
     ]
     assert tally.refused == {"401": 201, "400": 1}

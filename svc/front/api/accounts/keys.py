@@ -76,7 +76,9 @@ async def post_key(call: Call[KeyNew]) -> KeyMinted | Refusal:
     name = call.body.name.strip()
     scope = next((scope for scope in SCOPES if scope == call.body.scope), None)
     if scope is None:
-        return UNKNOWN_SCOPE.saying(UNKNOWN_SCOPE.message.format(value=call.body.scope[:100]))
+        return UNKNOWN_SCOPE.saying(
+            UNKNOWN_SCOPE.message.format(value=call.body.scope[:100]), allowed=list(SCOPES)
+        )
     if not name:
         return BLANK_NAME
     if call.body.only == FEEDBACK_PURPOSE and scope != "write":

@@ -316,12 +316,16 @@ def of_one_span(filters: Mapping[str, FilterValue]) -> dict[str, Any]:
     criteria: dict[str, Any] = {"one_span": True}
     attributes, others = [], []
     for field, value in checked_filters(SPANS, filters):
-        if value is None or (field.type != "attribute" and field.name not in _ASKED_OF_SPANS):
+        if value is None:
             raise Refused(
                 UNKNOWN_FIELD.saying(
                     f"traces cannot be filtered by spans without '{field.name[:120]}': give a value"
-                    if value is None
-                    else f"traces are not filtered by '{field.name[:120]}' of their spans",
+                )
+            )
+        if field.type != "attribute" and field.name not in _ASKED_OF_SPANS:
+            raise Refused(
+                UNKNOWN_FIELD.saying(
+                    f"traces are not filtered by '{field.name[:120]}' of their spans",
                     allowed=[
                         *_ASKED_OF_SPANS,
                         *(each.name for each in SPANS.fields if each.type == "attribute"),
