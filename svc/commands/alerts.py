@@ -8,9 +8,10 @@ that we made is printed once, alone on standard output, on purpose.
 from __future__ import annotations
 
 import argparse
+import re
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,9 @@ from svc.store.postgres.database import Database
 from svc.store.reads.alerts.alert_backtest import AlertBacktest
 from svc.store.reads.alerts.alert_figures import check_question
 
+#: Which option gives a field of a channel.
+_CHANNEL_OPTIONS: Final = {"url": "--url", "base_url": "--url", "to": "--to"}
+_MISSING: Final = re.compile(r"params of (?P<kind>\S+): Object missing required field `(?P<field>\w+)`.*")
 _UNCHANGED: Final = {
     "taken": "the name is already taken",
     "too many": "the project has reached its limit",
@@ -162,7 +166,7 @@ class _Verbs:
         try:
             fields = read_fields(arguments.kind, _channel_params(arguments))
         except BadParams as bad:
-            raise OperatorError(str(bad)) from None
+            raise OperatorError(_missing_option(bad, _CHANNEL_OPTIONS) or str(bad)) from None
         mails = self.settings.smtp_url is not None
         fault = fault_of(arguments.kind, fields, secret, kept=False, mails=mails)
         if fault is not None:
@@ -216,7 +220,7 @@ class _Verbs:
             if isinstance(params, MetricParams):
                 await check_question(self.database, self.project.id, params)
         except BadParams as error:
-            raise OperatorError(str(error)) from None
+            raise OperatorError(_missing_option(error, {}) or str(error)) from None
         except Refused as refused:
             raise OperatorError(refused.refusal.message) from None
         return params
@@ -307,6 +311,15 @@ _REPLAYED: Final = {
 def _refuse(why: str | None) -> None:
     if why is not None:
         raise OperatorError(_UNCHANGED[why])
+
+
+def _missing_option(bad: BadParams, options: Mapping[str, str]) -> str | None:
+    """What to type, where a field is missing that has to be there; None for any other fault."""
+    missing = _MISSING.fullmatch(str(bad))
+    if missing is None:
+        return None
+    kind, field = missing["kind"], missing["field"]
+    return f"{kind} needs {options.get(field, f'--param {field}=VALUE')}"
 
 
 def _channel_params(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -170,7 +170,8 @@ def _offer_range(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="only rows with this value, or, except of traces, with `FIELD=`, without any; can be repeated",
+        help="only rows with this value; `FIELD=` asks for rows without a value (not of traces); can be"
+        " repeated",
     )
     verb.add_argument("--last", metavar="SPAN", help="a time until now: 30m, 24h, 7d or 4w")
     verb.add_argument(

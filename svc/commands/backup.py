@@ -92,6 +92,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             _list(place, *await remote.list_backups(settings, place), as_json=as_json)
         case "list", place:
             folder = remote.checked_folder(place)
+            if not folder.root.is_dir():
+                raise BackupRefused(f"there is no folder {place}")
             manifests = [read_manifest(path) for path in folder.manifests()]
             _list(place, manifests, listing_of(folder), as_json=as_json)
         case "prune", place:

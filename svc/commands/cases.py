@@ -114,6 +114,8 @@ async def _move(
         case _:
             moved = await states.unmute(project_id, case_id, _OPERATOR, now)
     if isinstance(moved, CaseRefusal):
+        if moved.code == "REASON_REQUIRED":
+            raise OperatorError("say why: --reason must not be blank")
         by = "" if moved.by is None else f" (by {moved.by}"
         time_text = "" if moved.at is None or not by else f", {minute(timestamp(moved.at))}"
         raise OperatorError(CASE_REFUSALS[moved.code].message + (f"{by}{time_text})" if by else ""))

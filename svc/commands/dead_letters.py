@@ -13,6 +13,7 @@ from itertools import chain
 import msgspec
 
 from protocol.inflate import Unreadable
+from protocol.operator import OperatorError
 from protocol.otlp.reading import read_protobuf, walk
 from protocol.rest.query import timestamp
 from protocol.storage import Batch, Written
@@ -51,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> None:
-    """Run one verb. Raises `Outage` when the database is away."""
+    """Run one verb. Raises `OperatorError` for a letter that is not there, `Outage` without the database."""
     async with open_store(settings) as store:
         requests = DeadLetterRequests(store.database)
         buried = DeadLetterStore(store.database)
@@ -96,8 +97,7 @@ async def _list(requests: DeadLetterRequests) -> None:
 async def _show(requests: DeadLetterRequests, letter_id: int) -> None:
     page = await requests.everywhere(letter_id - 1, 1)
     if not page or page[0].id != letter_id:
-        print(f"there is no dead letter {letter_id}")
-        return
+        raise OperatorError(f"there is no dead letter {letter_id}; `dead-letters list` shows them")
     (letter,) = page
     print(f"dead letter {letter.id}: {letter.spans} spans of project {letter.project_id}")
     print(f"received {timestamp(letter.received_at)}, given up {timestamp(letter.buried_at)}")

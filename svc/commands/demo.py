@@ -237,10 +237,12 @@ class _Asker:
         """Facets by kind and model, and the failing tool calls."""
         for field in ("kind", "model_id", "status"):
             answer = await self._post("facets", {"dataset": "spans", "field": field, "range": self._range})
-            shares = ", ".join(f"{facet['value']} {facet['count']}" for facet in answer["facets"])
+            shares = ", ".join(
+                f"{facet['value'] or '(none)'} {facet['count']:,}" for facet in answer["facets"]
+            )
             print(f"spans by {field}: {shares}")
         failed = {"dataset": "tool_calls", "filters": {"status": "error"}, "range": self._range}
-        print(f"failed tool calls: {(await self._post('count', failed))['count']}")
+        print(f"failed tool calls: {(await self._post('count', failed))['count']:,}")
         answer = await self._post("search", failed)
         for row in answer["rows"][:3]:
             fields = row["fields"]

@@ -40,13 +40,19 @@ from svc.store.reads.questions.questions import checked_filters
 from svc.store.reads.questions.spans_by_payload import Filters, parted
 
 FORMS: Final = ("jsonl", "otlp-json", "otlp-proto", "parquet")
+#: Said where nothing was exported, for `ask` finds spans by when they started.
+ARRIVAL_NOTE: Final = (
+    "The range is about when spans arrived, not when they started. Imported or delayed spans arrived later:"
+    " choose a later --to, or leave it out."
+)
 _BEGINNING: Final = "1970-01-01T00:00:00Z"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.description = (
-        "Streams the spans (by arrival), traces or sessions (by start) of a range.\n"
+        "Streams the spans, traces or sessions of a range. The range of spans is about when they arrived,\n"
+        "that of traces and sessions about when they started.\n"
         "jsonl: one row per line, spans with everything they carried.\n"
         "otlp-json: one OTLP request per line.\n"
         "otlp-proto: OTLP requests, each preceded by its length in four bytes, big-endian.\n"
@@ -87,6 +93,12 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 count += len(chunk)
                 teller(f"{count:,} {arguments.what}")
     print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
+    if (
+        not count
+        and arguments.what == "spans"
+        and (arguments.low != _BEGINNING or arguments.high is not None)
+    ):
+        print(ARRIVAL_NOTE, file=sys.stderr)
     if reads.payload_filters:
         print(scan_note(reads.payload_filters, reads.looked), file=sys.stderr)
 

@@ -236,7 +236,10 @@ def _report(
         ("from", f"{source.name}, {order.place}"),
         ("range", f"{low} to {timestamp(import_journal.window.high)}"),
         ("given", f"{source_sums.traces:,} traces, {source_sums.spans:,} spans{_tokens_text(source_sums)}"),
-        ("would store" if dry else "stored", f"{stored:,} spans"),
+        # Whether they are here already only storing them tells.
+        ("would send", f"{stored:,} spans; those that are already here are not stored again")
+        if dry
+        else ("stored", f"{stored:,} spans"),
     ]
     if moved.oldest is not None:
         lines.append(("started", f"{moved.oldest} to {moved.newest}"))

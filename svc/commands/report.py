@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans, Share
 from svc.domain.attributes.conventions import PREFIX
-from svc.domain.quantities import counted, percent
+from svc.domain.quantities import count, counted, percent
 from svc.store.reads.questions.attributes import AttributeField
 
 _MOST_KEYS = 12
@@ -51,7 +51,8 @@ def _exporter(exporter: ExporterReport) -> list[str]:
     sdk = _named(exporter.sdk, exporter.sdk_version, "unknown SDK")
     lines = [
         f"{exporter.service or 'unnamed service'} · {library} · {sdk}",
-        f"  last seen   {exporter.last_seen_at}, {exporter.spans} spans, {exporter.looked_into} checked",
+        f"  last seen   {exporter.last_seen_at}, {counted(exporter.spans, 'span')},"
+        f" {count(exporter.looked_into)} checked",
         f"  speaks      {_shares(exporter.dialects) or 'no known LLM convention'}",
     ]
     if exporter.conventions:

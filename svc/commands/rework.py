@@ -38,7 +38,7 @@ from svc.store.spans.rework_progress import Progress
 HELP: Final = (
     "Shows what would change, and with --apply changes it, a few hundred traces at a time, while "
     "the service is running. If it is interrupted, run it again to continue. Costs sent by the "
-    "exporter stay. `remap` does not touch spans whose payload has aged out."
+    "exporter stay."
 )
 
 #: How often a run on a terminal says how far it is, and how often it tries through an outage.
@@ -50,6 +50,8 @@ _PAUSE_S: Final = 1.0
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments of either command."""
     parser.description = HELP
+    if parser.prog.endswith("remap"):
+        parser.description += " Spans whose payload has aged out are left as they are."
     parser.formatter_class = argparse.HelpFormatter
     parser.add_argument(
         "--apply", action="store_true", help="change the stored spans (default: only a preview)"

@@ -125,3 +125,19 @@ def test_cases_are_listed_shown_and_moved_by_the_operator(own: Service) -> None:
     )
     assert {row["actor"] for row in rows} == {"operator"}
     assert len(rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("cases", "resolve", "C-2"), "--reason must not be blank"),
+        (("alerts", "add-channel", "wh", "--kind", "webhook"), "webhook needs --url"),
+        (("alerts", "add-channel", "us", "--kind", "email"), "email needs --to"),
+        (("alerts", "add", "slow", "--kind", "metric"), "metric needs --param dataset=VALUE"),
+        (("dead-letters", "show", "1"), "there is no dead letter 1"),
+        (("backup", "list", "/nope"), "there is no folder /nope"),
+        (("keys", "create", "--scope", "read", "--name", "me"), "one of: write, query, admin"),
+    ],
+)
+def test_what_is_missing_is_named_as_it_is_typed(own: Service, arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(own, *arguments)

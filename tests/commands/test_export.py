@@ -87,6 +87,15 @@ def test_json_lines_hold_rows_with_all_they_said_and_ranges_are_half_open(
     assert len(rest) == len(rows)
 
 
+def test_a_range_without_spans_says_which_time_it_is_about(service: Service) -> None:
+    done = subprocess.run(
+        [TRACE_SVC, "export", "spans", "--to", "1990-01-01"], env=dict(service.env), capture_output=True,
+        text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == ""
+    assert "about when spans arrived, not when they started" in done.stderr
+
+
 def test_traces_and_sessions_are_rows_of_their_own(service: Service, sent: dict[bytes, bytes]) -> None:
     until(lambda: len(exported(service, "traces").splitlines()) >= SPANS // 10)
     traces = [json.loads(line) for line in exported(service, "traces").splitlines()]
