@@ -135,7 +135,7 @@ def test_a_relative_range_is_kept_as_two_instants() -> None:
     assert day.instants == {"from": "2026-11-20T12:00:00.000000Z", "to": "2026-11-21T12:00:00.000000Z"}
     kept = TimeRange.of(day.instants, NOW + timedelta(days=3))
     assert (kept.low, kept.high) == (day.low, NOW)
-    assert kept.said(UTC) == "from Fri 12:00 to Sat 12:00"
+    assert kept.said(UTC) == "from 20 Nov 12:00 to 21 Nov 12:00"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from svc.web.shell import words
+from svc.web.shell.ranges import TimeRange
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -45,3 +46,18 @@ def test_every_unseen_character_is_marked_and_no_other_that_is_ascii() -> None:
         seen = char.isprintable() or char in "\t\n\r"
         assert words.visible(f"a{char}b") == (f"a{char}b" if seen else f"a⟨U+{code:04X}⟩b")
     assert words.visible("an invoice\u202e") == "an invoice⟨U+202E⟩"
+
+
+def test_a_range_over_midnight_names_both_days_and_one_within_a_day_none_of_today() -> None:
+    day, hour = timedelta(days=1), timedelta(hours=1)
+    both = TimeRange(None, NOW - day, NOW, NOW)
+    assert both.said(UTC) == "from 20 Nov 12:00 to 21 Nov 12:00"
+    assert TimeRange(None, NOW - hour, NOW, NOW).said(UTC) == "from 11:00 to 12:00"
+
+
+def test_a_cost_is_more_than_what_is_known_and_an_unknown_one_is_no_sum() -> None:
+    assert [words.cost(1.5, 0), words.cost(1.5, 2), words.cost(None, 2)] == [
+        "$1.50",
+        "$1.50+",
+        words.NOT_KNOWN,
+    ]

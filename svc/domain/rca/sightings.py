@@ -22,9 +22,9 @@ TELLING: Final = frozenset(
 )
 TOLD: Final = 4
 STEPS: Final = (
-    "Revoke it where it was issued: treat it as known to others since it was first seen.",
+    "Revoke it where it was issued. Assume that others have known it since it was first seen.",
     "Open a trace and see who wrote it: the user, the result of a tool, or the model itself.",
-    "Mask secrets of this form before they are stored: Settings, Masking.",
+    "Mask secrets of this form before they are stored: Settings, Privacy.",
 )
 
 
@@ -32,7 +32,7 @@ def summary_of(claim: Claim, before: Cohort, after: Cohort) -> str:
     """How many traces hold a secret, and what those share."""
     holders = [unit for unit in after.units if unit.failed]
     other_units = [unit for unit in (*before.units, *after.units) if not unit.failed]
-    verb, subject = ("holds", "Its") if len(holders) == 1 else ("hold", "All have the same")
+    verb, subject = ("holds", "That trace has") if len(holders) == 1 else ("hold", "All have the same")
     share = f"{count(len(holders))} of {count(len(after.units))} traces"
     earlier_share = f"{count(before.failures)} of {count(len(before.units))}" if before.failures else "none"
     values = _shared_values(holders, other_units)

@@ -78,13 +78,17 @@ class TimeRange:
         if self.preset is not None:
             return f"in the last {PRESETS[self.preset][1]}"
         if self.low is not None and self.high is not None:
-            return (
-                f"from {words.minute(self.low, zone, self.now)} to {words.minute(self.high, zone, self.now)}"
-            )
+            return f"from {' to '.join(self._bounds_text(self.low, self.high, zone))}"
         if self.low is not None:
             return f"since {words.minute(self.low, zone, self.now)}"
         assert self.high is not None, "one of the bounds is given"
         return f"until {words.minute(self.high, zone, self.now)}"
+
+    def _bounds_text(self, low: datetime, high: datetime, zone: tzinfo) -> list[str]:
+        """Both moments. Of two days both are named, today too: a time alone would read as the first day."""
+        if low.astimezone(zone).date() == high.astimezone(zone).date():
+            return [words.minute(bound, zone, self.now) for bound in (low, high)]
+        return [words.dated_minute(bound, zone, self.now) for bound in (low, high)]
 
     def label(self, zone: tzinfo) -> str:
         """On a button: "Last 24 hours"."""

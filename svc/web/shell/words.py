@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, tzinfo
-from typing import Final
+from typing import Any, Final
 
 from svc.domain.quantities import NOT_KNOWN as NOT_KNOWN
 from svc.domain.quantities import compact as compact
@@ -84,6 +84,18 @@ def minute(moment: datetime | str, zone: tzinfo, now: datetime) -> str:
     """Like `clock`, without seconds."""
     local_time = parsed(moment).astimezone(zone)
     return _day(local_time, now.astimezone(zone)) + local_time.strftime("%H:%M")
+
+
+def dated_minute(moment: datetime | str, zone: tzinfo, now: datetime) -> str:
+    """14 Nov 11:52, with the year when it is another: today and the last days too have their date."""
+    local_time, today = parsed(moment).astimezone(zone), now.astimezone(zone)
+    year = "" if local_time.year == today.year else f" {local_time.year}"
+    return f"{local_time.day} {local_time:%b}{year} {local_time:%H:%M}"
+
+
+def cost(usd: Any, unpriced_spans: int | None) -> str:
+    """Money, with + where some spans have no price; nothing is added to what is not known at all."""
+    return money(usd) + ("+" if unpriced_spans and usd is not None else "")
 
 
 def _day(local_time: datetime, today: datetime) -> str:

@@ -62,6 +62,9 @@ export function start(root) {
 
   const button = document.querySelector("[data-palette]");
   if (button instanceof HTMLElement) {
+    // Apple's keyboards have ⌘; the others press Ctrl.
+    const key = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘K" : "Ctrl K";
+    for (const label of button.querySelectorAll("kbd")) label.textContent = key;
     button.hidden = false;
     button.addEventListener("click", open);
   }

@@ -43,7 +43,7 @@ def test_one_trace_is_told_as_one() -> None:
         return {"failed": failed, "attributes": {"user": "mara"} if failed else {}}
 
     summary = reported(plant)["summary"]
-    assert "1 of 100 traces holds a secret of this form, before none. Its user `mara`" in summary
+    assert "1 of 100 traces holds a secret of this form, before none. That trace has user `mara`" in summary
 
 
 def test_traces_that_share_nothing_are_counted_alone() -> None:
