@@ -32,6 +32,13 @@ LINES = """row => {
   return lines.length;
 }"""
 
+#: Whether the part of the page that scrolls sideways shows all of it.
+IN_VIEW = """act => {
+  const box = act.getBoundingClientRect();
+  const frame = (act.closest(".scroll") ?? document.documentElement).getBoundingClientRect();
+  return box.left >= frame.left && box.right <= frame.right;
+}"""
+
 
 def send(opened: Opened, name: str) -> None:
     """A trace without a user."""
@@ -314,3 +321,17 @@ def test_a_phone_without_scripts_reads_cases_and_compares_traces(watched: Opened
         page.get_by_role("button", name="Compare two").tap()
         page.get_by_role("heading", level=1).wait_for()
         assert "against=" in page.url
+
+
+@pytest.mark.parametrize(("path", "name"), [("/detectors", "Switch"), ("/settings/keys", "Change")])
+def test_on_the_narrowest_phone_what_acts_on_a_row_is_seen_without_scrolling(
+    opened: Opened, path: str, name: str
+) -> None:
+    with opened.page(viewport={"width": NARROWEST, "height": 800}) as page:
+        page.goto(opened.url(BASE + path))
+        settle(page)
+        check(page)
+        acts = page.locator("main tr :is(button, summary):visible", has_text=name).all()
+        assert acts
+        for act in acts:
+            assert act.evaluate(IN_VIEW)
