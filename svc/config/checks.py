@@ -40,7 +40,7 @@ def unknown_settings(env: Mapping[str, str]) -> list[tuple[str, str | None]]:
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:
     # The prefix, which all share, would make any two short names look alike.
-    short_names = [known.removeprefix(_PREFIX) for known in names if known.startswith(_PREFIX)]
+    short_names = [setting.removeprefix(_PREFIX) for setting in names if setting.startswith(_PREFIX)]
     nearest = difflib.get_close_matches(name.removeprefix(_PREFIX), short_names, n=1, cutoff=0.6)
     return _PREFIX + nearest[0] if nearest else None
 
