@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from protocol.storage import Outage, Slow
+from protocol.tokens import FEEDBACK_PURPOSE, MCP_PURPOSE
 
 
 @attrs.frozen
@@ -44,6 +45,11 @@ class Refusal:
 NO_TENANT: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "no bearer token"})
 UNKNOWN_KEY: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "unknown key"})
 REVOKED_KEY: Final = Refusal(401, "UNAUTHORIZED", "no tenant context", {"reason": "revoked"})
+#: What a living key hears that was made for another use alone, by that use.
+OTHER_USE: Final = {
+    FEEDBACK_PURPOSE: attrs.evolve(NO_TENANT, details={"reason": "a key for feedback alone"}),
+    MCP_PURPOSE: attrs.evolve(NO_TENANT, details={"reason": "a key for MCP alone"}),
+}
 INGEST_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "OTLP ingest requires a project-scoped token")
 INGEST_SCOPE: Final = Refusal(
     403, "FORBIDDEN", "this API key is not scoped for ingest (needs a write or mcp key)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from actors.keys import Busy, Grant, Keys, WasRevoked
-from protocol.refusals import NO_TENANT, REVOKED_KEY, UNAVAILABLE, UNKNOWN_KEY, Refusal
+from protocol.refusals import NO_TENANT, OTHER_USE, REVOKED_KEY, UNAVAILABLE, UNKNOWN_KEY, Refusal
 from protocol.tokens import Scope, bearer
 
 
@@ -27,12 +27,15 @@ async def authorize(
     token = bearer(authorization)
     if token is None:
         return NO_TENANT
-    match await keys.verify(token, purposes=purposes):
+    # Keys that people make for one use are told from unknown ones, and open nothing more for it.
+    match await keys.verify(token, purposes={*purposes, *OTHER_USE}):
         case None:
             return UNKNOWN_KEY
         case WasRevoked():
             return REVOKED_KEY
         case Busy():
             return UNAVAILABLE
+        case Grant(purpose=str() as purpose) if purpose not in purposes:
+            return OTHER_USE.get(purpose, UNKNOWN_KEY)
         case Grant() as grant:
             return grant if grant.scope in allowed else wrong_scope

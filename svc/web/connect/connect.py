@@ -29,6 +29,8 @@ ADVICE: Final = {
     " space is written %20.",
     "unknown key": "The key is not one of ours, or it was revoked. Copy the whole key below: svc_w_ and 22"
     " characters.",
+    "a key for feedback alone": "The key is for feedback alone and cannot send traces. Use the key below.",
+    "a key for MCP alone": "The key is for MCP alone and cannot send traces. Use the key below.",
     "FORBIDDEN": "The key cannot send: it needs the scope write. Use the key below.",
     "UNSUPPORTED_MEDIA_TYPE": "Export OTLP over http/protobuf or http/json: OTEL_EXPORTER_OTLP_PROTOCOL="
     "http/protobuf.",

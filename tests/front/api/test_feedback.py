@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from protocol.refusals import INGEST_SCOPE, OTHER_USE
 from protocol.rest.feedback import ENTRIES_MAX
+from svc.front.auth.bearer import authorize
 from tests.front.people import PROJECT, Browser, Replica
 from tests.store.spans.test_writing import fetch
 
@@ -115,6 +117,9 @@ async def test_a_key_for_feedback_alone_gives_feedback_and_opens_nothing_else(ap
     assert await sent(page, said()) == {}
     for path in (FEEDBACK, PROJECT + "/cases"):
         assert (await page.get(path)).status in (401, 403)
+    # A living key is not called unknown.
+    refusal = await authorize(api.means.keys, f"Bearer {page.key}", ("write", "admin"), INGEST_SCOPE)
+    assert refusal == OTHER_USE["feedback"]
     assert [key["only"] for key in (await owner.get(KEYS)).data] == ["feedback"]
     turned = (await owner.post(f"{KEYS}/{made['key']['id']}/rotate")).data
     assert (await page.post("/v1/feedback", {"feedback": []})).status == 401
