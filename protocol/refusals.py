@@ -51,8 +51,12 @@ OTHER_USE: Final = {
     MCP_PURPOSE: attrs.evolve(NO_TENANT, details={"reason": "a key for MCP alone"}),
 }
 INGEST_NO_PROJECT: Final = Refusal(403, "FORBIDDEN", "OTLP ingest requires a project-scoped token")
+# The text of the specification says mcp for what is the scope admin; the details name the scopes.
 INGEST_SCOPE: Final = Refusal(
-    403, "FORBIDDEN", "this API key is not scoped for ingest (needs a write or mcp key)"
+    403,
+    "FORBIDDEN",
+    "this API key is not scoped for ingest (needs a write or mcp key)",
+    {"allowed": ["write", "admin"]},
 )
 INGEST_DISABLED: Final = Refusal(404, "NOT_FOUND", "OTLP receiver is disabled")
 
