@@ -40,6 +40,8 @@ _NOT_PLAIN: Final = frozenset(
     {b"transfer-encoding", b"expect", b"upgrade", b"http2-settings", b"te", b"trailer"}
 )
 _UNSENDABLE: Final = re.compile(rb"[\x00\r\n]")
+#: Programs that name an answer by these words say "unknown" without them, as OpenTelemetry's exporters do.
+REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 _NO_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
@@ -103,7 +105,12 @@ class _Exchange:
             headers = [*headers, (b"Transfer-Encoding", b"chunked")]
         if self.head.method == "HEAD" or status in _NO_BODY:
             self.owed_bytes = 0
-        lines = [b"HTTP/1.1 %d " % status, *(b"%b: %b" % header for header in headers), b"", b""]
+        lines = [
+            b"HTTP/1.1 %d %b" % (status, REASONS.get(status, b"")),
+            *(b"%b: %b" % header for header in headers),
+            b"",
+            b"",
+        ]
         self.unsent = b"\r\n".join(lines)
 
     def of_answer(self, data: bytes) -> bytes:
@@ -137,6 +144,12 @@ class Http1(H11Protocol):
         self._exchange: _Exchange | None = None
         #: What h11 says of a connection on which nothing is under way.
         self._idle = self.connection.their_state
+
+    async def _send_h11_event(self, event: Any) -> None:
+        if hasattr(event, "reason"):
+            # The head of an answer: it is frozen, and Hypercorn makes it without.
+            object.__setattr__(event, "reason", REASONS.get(event.status_code, b""))
+        await super()._send_h11_event(event)
 
     async def handle(self, event: Event) -> None:
         """What has come, or the end of the connection."""

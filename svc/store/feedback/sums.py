@@ -16,6 +16,7 @@ import attrs
 
 from svc.domain.calendar import after, day_of, hour_of
 from svc.domain.feedback.entries import MOST_NAMES, WATCHED_CATEGORIES, Better, guessed_better
+from svc.domain.rca.statistics import wilson
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 
 #: Categories of one name that an answer tells apart, the commonest.
@@ -108,6 +109,14 @@ class NameSums:
         """The 95 % interval of the mean, within the range of the numbers; None below two of them."""
         if self.mean is None or self.spread is None or self.low is None or self.high is None:
             return None
+        variance = self.spread**2 * (self.numbers - 1) / self.numbers
+        if (
+            self.low >= 0
+            and self.high <= 1
+            and math.isclose(variance, self.mean * (1 - self.mean), abs_tol=1e-9)
+        ):
+            # Every number is 0 or 1, and four of four are not certain to be all.
+            return wilson(round(self.mean * self.numbers), self.numbers)
         reach = _Z95 * self.spread / math.sqrt(self.numbers)
         return max(self.low, self.mean - reach), min(self.high, self.mean + reach)
 

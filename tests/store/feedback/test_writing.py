@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import trio
 
 from svc.domain.feedback import entries as feedback
@@ -85,6 +86,17 @@ async def test_writers_of_the_same_entries_at_once_do_not_deadlock(store: Databa
         for order in (entries, entries[::-1], entries[50:] + entries[:50]):
             nursery.start_soon(keep, store, *order)
     assert len(await fetch(store, "select from feedback")) == 100
+
+
+@pytest.mark.parametrize(
+    ("thumbs", "interval"), [("1111", (0.51, 1.0)), ("0000", (0.0, 0.49)), ("1101", (0.301, 0.954))]
+)
+async def test_the_interval_of_a_share_is_that_of_a_share(
+    store: Database, thumbs: str, interval: tuple[float, float]
+) -> None:
+    await keep(store, *(entry(id=str(n), number=float(thumb)) for n, thumb in enumerate(thumbs)))
+    (sums,) = await FeedbackSums(store).names(PROJECT)
+    assert sums.interval == pytest.approx(interval, abs=0.002)
 
 
 async def test_a_name_tells_its_mean_its_interval_and_its_categories(store: Database) -> None:
