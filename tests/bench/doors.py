@@ -82,7 +82,6 @@ def sent(service: Service, door: Door, body: bytes, requests: int) -> tuple[floa
         took_s = processor_s(service.process.pid) - before_s
     rate = re.search(r"finished in .*?, ([\d.]+) req/s", done.stdout)
     assert rate is not None, done.stdout
-    # h2load takes an HTTP/1.1 answer without a reason phrase for a failure.
     assert service.metric("svc_ingest_requests_total") - before == requests, "a request was refused"
     until(lambda: _waiting_bytes(service) == 0, timeout_s=180, every_s=0.25)
     return float(rate[1]), took_s / requests * 1e6

@@ -84,6 +84,8 @@ _TIMEOUT_FORM: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 #: What `grpc-encoding` may name; a message that is gzip needs no name.
 COMPRESSIONS: Final = frozenset({"gzip", "snappy", "zstd"})
+#: Before each message: whether it is compressed, and its length.
+_PREFIX_BYTES: Final = 5
 READ_STEP_BYTES: Final = 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 #: Connections that wait to be accepted, as at the HTTP door.
@@ -255,14 +257,13 @@ class OtlpGrpc:
         self.in_flight += 1
         try:
             answer = await self._answer_in_time(stream, signal)
+            if _has_room(stream, answer):
+                await _send(stream, answer)
+                return
             try:
                 async with asyncio.timeout(SEND_TIMEOUT_S):
-                    if isinstance(answer, _Failure):
-                        await _fail(stream, answer)
-                    else:
-                        await stream.send_message(answer)
+                    await _send(stream, answer)
             except TimeoutError:
-                # The client takes none of it: it opens no window, or does not read.
                 stream._stream.reset_nowait()
                 stream._cancel_done = True
         finally:
@@ -381,6 +382,23 @@ def _end_if_given_up() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+def _has_room(stream: Stream[bytes, bytes], answer: bytes | _Failure) -> bool:
+    """Whether an answer can be sent without waiting for the client to take some of it."""
+    raw = stream._stream
+    assert raw.id is not None
+    if raw.id not in raw._h2_connection.streams or not raw.connection.write_ready.is_set():
+        return False
+    size_bytes = 0 if isinstance(answer, _Failure) else _PREFIX_BYTES + len(answer)
+    return raw._h2_connection.local_flow_control_window(raw.id) >= size_bytes
+
+
+async def _send(stream: Stream[bytes, bytes], answer: bytes | _Failure) -> None:
+    if isinstance(answer, _Failure):
+        await _fail(stream, answer)
+    else:
+        await stream.send_message(answer)
 
 
 async def _fail(stream: Stream[bytes, bytes], failure: _Failure) -> None:
