@@ -31,7 +31,6 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
-import attrs
 import trio_asyncio
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
@@ -63,6 +62,7 @@ from protocol.refusals import (
 )
 from protocol.tokens import bearer
 from svc.front.auth.callers import Callers
+from svc.front.otlp.grpc_answers import GrpcFailure, fail, failure_of, send
 from svc.front.otlp.grpc_connection import (
     ENCODING,
     OVERSIZED,
@@ -71,7 +71,6 @@ from svc.front.otlp.grpc_connection import (
 )
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.otlp.signals import Signal, success
-from svc.front.server.connection import SEND_TIMEOUT_S
 from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.hypercorn import MOMENT_S
 
@@ -84,12 +83,13 @@ _TIMEOUT_FORM: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 #: What `grpc-encoding` may name; a message that is gzip needs no name.
 COMPRESSIONS: Final = frozenset({"gzip", "snappy", "zstd"})
-#: Before each message: whether it is compressed, and its length.
-_PREFIX_BYTES: Final = 5
 READ_STEP_BYTES: Final = 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 #: Connections that wait to be accepted, as at the HTTP door.
 BACKLOG: Final = 1024
+
+
+_CUT_SHORT: Final = GrpcFailure(Status.INVALID_ARGUMENT, "the message is shorter than its frame says")
 
 
 class _Bytes(CodecBase):
@@ -131,8 +131,8 @@ class _Methods(dict[str, Handler]):
         signal = GRPC_OTHER_SIGNALS.get(path)
         if signal is not None and self.note_signal is not None:
             self.note_signal(signal)
-        failure = _Failure(Status.UNIMPLEMENTED, GRPC_UNKNOWN if signal is None else GRPC_SIGNALS[signal])
-        return Handler(partial(_fail, failure=failure), Cardinality.UNARY_UNARY, bytes, bytes)
+        failure = GrpcFailure(Status.UNIMPLEMENTED, GRPC_UNKNOWN if signal is None else GRPC_SIGNALS[signal])
+        return Handler(partial(fail, failure=failure), Cardinality.UNARY_UNARY, bytes, bytes)
 
 
 class _Server(Server):
@@ -160,35 +160,6 @@ class _Server(Server):
         self._server.close()
         for connection in list(self._connections):
             connection.send_away()
-
-
-@attrs.frozen
-class _Failure:
-    """A gRPC answer that is not OK, with seconds to wait where waiting helps."""
-
-    status: Status
-    message: str
-    retry_after_s: int | None = None
-
-
-_CUT_SHORT: Final = _Failure(Status.INVALID_ARGUMENT, "the message is shorter than its frame says")
-
-_STATUSES: Final = {
-    400: Status.INVALID_ARGUMENT,
-    401: Status.UNAUTHENTICATED,
-    403: Status.PERMISSION_DENIED,
-    408: Status.DEADLINE_EXCEEDED,
-    413: Status.RESOURCE_EXHAUSTED,
-    # With the seconds to wait, which makes an exporter send again.
-    429: Status.RESOURCE_EXHAUSTED,
-    431: Status.RESOURCE_EXHAUSTED,
-    504: Status.DEADLINE_EXCEEDED,
-    503: Status.UNAVAILABLE,
-}
-
-
-def _failure(refusal: Refusal) -> _Failure:
-    return _Failure(_STATUSES[refusal.status], refusal.message, refusal.retry_after_s)
 
 
 class OtlpGrpc:
@@ -256,22 +227,13 @@ class OtlpGrpc:
     async def _export(self, stream: Stream[bytes, bytes], signal: Signal) -> None:
         self.in_flight += 1
         try:
-            answer = await self._answer_in_time(stream, signal)
-            if _has_room(stream, answer):
-                await _send(stream, answer)
-                return
-            try:
-                async with asyncio.timeout(SEND_TIMEOUT_S):
-                    await _send(stream, answer)
-            except TimeoutError:
-                stream._stream.reset_nowait()
-                stream._cancel_done = True
+            await send(stream, await self._answer_in_time(stream, signal))
         finally:
             self.in_flight -= 1
             if self._closing and not self.in_flight:
                 self._emptied.set()
 
-    async def _answer_in_time(self, stream: Stream[bytes, bytes], signal: Signal) -> bytes | _Failure:
+    async def _answer_in_time(self, stream: Stream[bytes, bytes], signal: Signal) -> bytes | GrpcFailure:
         """The answer within the deadline of the call, if it has one.
 
         Cancellation: a batch that was offered when the deadline passed may be stored all the same; the client
@@ -279,35 +241,35 @@ class OtlpGrpc:
         """
         metadata: Mapping[str, object] = stream.metadata or {}
         if OVERSIZED in metadata:
-            return _failure(self._intake.tally.refuse(METADATA_TOO_LARGE))
+            return failure_of(self._intake.tally.refuse(METADATA_TOO_LARGE))
         timeout = str(metadata.get(TIMEOUT, ""))
         if not timeout:
             return await self._answer(stream, signal)
         form = _TIMEOUT_FORM.fullmatch(timeout)
         if form is None:
-            return _failure(self._intake.tally.refuse(BAD_GRPC_TIMEOUT))
+            return failure_of(self._intake.tally.refuse(BAD_GRPC_TIMEOUT))
         try:
             async with asyncio.timeout(int(form[1]) * _UNITS_S[form[2]]):
                 return await self._answer(stream, signal)
         except TimeoutError:
-            return _failure(self._intake.tally.refuse(DEADLINE_PASSED))
+            return failure_of(self._intake.tally.refuse(DEADLINE_PASSED))
 
-    async def _answer(self, stream: Stream[bytes, bytes], signal: Signal) -> bytes | _Failure:
+    async def _answer(self, stream: Stream[bytes, bytes], signal: Signal) -> bytes | GrpcFailure:
         if self._closing:
-            return _failure(STOPPING)
+            return failure_of(STOPPING)
         grant = await self._grant(stream)
-        if isinstance(grant, _Failure):
+        if isinstance(grant, GrpcFailure):
             return grant
         pressure = self._intake.pressure()
         if pressure is not None:
-            return _failure(pressure)
+            return failure_of(pressure)
         with self._intake.spool.reservation() as room:
             try:
                 async with asyncio.timeout(MESSAGE_TIMEOUT_S):
                     message = await self._message(stream, room)
             except TimeoutError:
-                return _failure(self._intake.tally.refuse(BODY_TIMEOUT))
-            if isinstance(message, _Failure):
+                return failure_of(self._intake.tally.refuse(BODY_TIMEOUT))
+            if isinstance(message, GrpcFailure):
                 return message
             body, encoding = message
             intake = self._intake.take(grant, body, encoding, "protobuf", room, signal)
@@ -315,33 +277,35 @@ class OtlpGrpc:
                 intake = await trio_asyncio.trio_as_aio(self._intake.settled)(intake)
                 _end_if_given_up()
         if isinstance(intake, Refusal):
-            return _failure(intake)
+            return failure_of(intake)
         return success(intake.screening, "protobuf", signal)
 
-    async def _grant(self, stream: Stream[bytes, bytes]) -> Grant | _Failure:
+    async def _grant(self, stream: Stream[bytes, bytes]) -> Grant | GrpcFailure:
         metadata: Mapping[str, object] = stream.metadata or {}
         headers = {name: value for name, value in metadata.items() if isinstance(value, str)}
         token = bearer(headers.get("authorization"))
         if token is None:
             self._intake.tally.refuse(NO_TENANT)
             has_key = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
-            return _Failure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if has_key else GRPC_NO_TOKEN)
+            return GrpcFailure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if has_key else GRPC_NO_TOKEN)
         match self._keys.granted(token) or await trio_asyncio.trio_as_aio(self._keys.verify)(token):
             case Grant(scope="write" | "admin") as grant:
                 return grant
             case Grant():
                 self._intake.tally.refuse(INGEST_SCOPE)
-                return _Failure(Status.PERMISSION_DENIED, GRPC_SCOPE)
+                return GrpcFailure(Status.PERMISSION_DENIED, GRPC_SCOPE)
             case Busy():
-                return _failure(self._intake.tally.refuse(UNAVAILABLE))
+                return failure_of(self._intake.tally.refuse(UNAVAILABLE))
             case WasRevoked():
                 self._intake.tally.refuse(REVOKED_KEY)
-                return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
+                return GrpcFailure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
             case _:
                 self._intake.tally.refuse(UNKNOWN_KEY)
-                return _Failure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
+                return GrpcFailure(Status.UNAUTHENTICATED, GRPC_NO_TOKEN)
 
-    async def _message(self, stream: Stream[bytes, bytes], room: Reservation) -> tuple[bytes, str] | _Failure:
+    async def _message(
+        self, stream: Stream[bytes, bytes], room: Reservation
+    ) -> tuple[bytes, str] | GrpcFailure:
         """The one message of the call, as sent, and its encoding."""
         raw = stream._stream
         try:
@@ -349,12 +313,12 @@ class OtlpGrpc:
         except AssertionError:
             head = b""
         if not head:
-            return _Failure(Status.INVALID_ARGUMENT, "the call carries no message")
+            return GrpcFailure(Status.INVALID_ARGUMENT, "the call carries no message")
         compressed, length = struct.unpack(">BI", head)
         if length > self._intake.max_body_bytes:
-            return _failure(self._intake.tally.refuse(PAYLOAD_TOO_LARGE))
+            return failure_of(self._intake.tally.refuse(PAYLOAD_TOO_LARGE))
         if refusal := self._intake.hold(room, length):
-            return _failure(self._intake.tally.refuse(refusal))
+            return failure_of(self._intake.tally.refuse(refusal))
         buffer = io.BytesIO()
         try:
             # In steps: grpclib keeps a copy of what it is asked for until it has all of it.
@@ -373,7 +337,7 @@ class OtlpGrpc:
         if not encoding and body.startswith(_GZIP_MAGIC):
             encoding = "gzip"
         if compressed != 1 or encoding not in COMPRESSIONS:
-            return _Failure(Status.UNIMPLEMENTED, GRPC_COMPRESSION)
+            return GrpcFailure(Status.UNIMPLEMENTED, GRPC_COMPRESSION)
         return body, encoding
 
 
@@ -382,32 +346,3 @@ def _end_if_given_up() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def _has_room(stream: Stream[bytes, bytes], answer: bytes | _Failure) -> bool:
-    """Whether an answer can be sent without waiting for the client to take some of it."""
-    raw = stream._stream
-    assert raw.id is not None
-    if raw.id not in raw._h2_connection.streams or not raw.connection.write_ready.is_set():
-        return False
-    size_bytes = 0 if isinstance(answer, _Failure) else _PREFIX_BYTES + len(answer)
-    return raw._h2_connection.local_flow_control_window(raw.id) >= size_bytes
-
-
-async def _send(stream: Stream[bytes, bytes], answer: bytes | _Failure) -> None:
-    if isinstance(answer, _Failure):
-        await _fail(stream, answer)
-    else:
-        await stream.send_message(answer)
-
-
-async def _fail(stream: Stream[bytes, bytes], failure: _Failure) -> None:
-    """Answer with trailers only; an overload carries RetryInfo in both places where clients look."""
-    details, metadata = None, None
-    if failure.retry_after_s is not None:
-        info = rpc.retry_after(failure.retry_after_s)
-        details = [rpc.as_any(info)]
-        metadata = {"google.rpc.retryinfo-bin": bytes(info)}
-    await stream.send_trailing_metadata(
-        status=failure.status, status_message=failure.message, status_details=details, metadata=metadata
-    )

@@ -16,7 +16,7 @@ from h2.errors import ErrorCodes
 from hyperframe.frame import PingFrame
 
 from actors.spool.memory import MemorySpool
-from svc.front.otlp import grpc, grpc_connection
+from svc.front.otlp import grpc_answers, grpc_connection
 from svc.front.otlp.grpc_connection import MOST_CALLS
 from svc.front.server.frame_steps import FREE_RESETS, MOST_FRAME_BYTES
 from svc.runtime.asyncio_loop import asyncio_loop
@@ -208,7 +208,7 @@ async def test_where_all_have_a_call_under_way_the_newcomer_goes() -> None:
 
 
 async def test_a_call_whose_answer_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc, "SEND_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(grpc_answers, "SEND_TIMEOUT_S", 0.1)
 
     def work(port: int) -> tuple[int | None, bool]:
         with http2(port) as client:
