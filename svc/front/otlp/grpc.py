@@ -72,7 +72,7 @@ from svc.front.otlp.grpc_connection import (
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.otlp.signals import Signal, success
 from svc.front.server.connection_limiter import ConnectionLimiter
-from svc.front.server.hypercorn import MOMENT_S
+from svc.front.server.hypercorn import HANDSHAKE_TIMEOUT_S, MOMENT_S
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +154,18 @@ class _Server(Server):
         self._connections.add(connection)
         return connection
 
+    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """As `start`, with a bound for handshakes: a stalled one holds a descriptor that nobody counts."""
+        self._server = await self._loop.create_server(
+            self._protocol_factory,
+            # It closes what it is given, and so do we.
+            sock=sock.dup(),
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
+            backlog=BACKLOG,
+        )
+        self._server_closed_fut = self._loop.create_future()
+
     def send_away(self) -> None:
         """Accept no more connections, and tell the clients of those there are to make new ones."""
         assert self._server is not None
@@ -189,8 +201,7 @@ class OtlpGrpc:
 
         async def start() -> _Server:
             server = _Server(self, self._limiter)
-            # It closes what it is given, and so do we.
-            await server.start(sock=sock.dup(), ssl=tls, backlog=BACKLOG)
+            await server.listen(sock, tls)
             return server
 
         self._server = await trio_asyncio.aio_as_trio(start)()
