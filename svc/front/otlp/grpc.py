@@ -72,7 +72,7 @@ from svc.front.otlp.grpc_connection import (
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.otlp.signals import Signal, success
 from svc.front.server.connection_limiter import ConnectionLimiter
-from svc.front.server.hypercorn import HANDSHAKE_TIMEOUT_S, MOMENT_S
+from svc.front.server.hypercorn import MOMENT_S
 
 log = logging.getLogger(__name__)
 
@@ -138,9 +138,9 @@ class _Methods(dict[str, Handler]):
 class _Server(Server):
     """grpclib's server on our connections."""
 
-    def __init__(self, service: OtlpGrpc, limiter: ConnectionLimiter) -> None:
+    def __init__(self, service: OtlpGrpc, limiter: ConnectionLimiter, tls: ssl.SSLContext | None) -> None:
         super().__init__([service], codec=_Bytes(), status_details_codec=_Details())
-        self._limiter = limiter
+        self._limiter, self._tls = limiter, tls
         # In it any byte is a character: what is no ASCII is the fault of its call, not of its connection.
         self._h2_config.header_encoding = "latin-1"
         methods = _Methods(self._mapping)
@@ -150,21 +150,10 @@ class _Server(Server):
 
     def _protocol_factory(self) -> GrpcConnection:
         protocol = super()._protocol_factory()
-        connection = GrpcConnection(protocol.handler, protocol.config, protocol.h2_config, self._limiter)
+        parts = protocol.handler, protocol.config, protocol.h2_config
+        connection = GrpcConnection(*parts, self._limiter, self._tls)
         self._connections.add(connection)
         return connection
-
-    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """As `start`, with a bound for handshakes: a stalled one holds a descriptor that nobody counts."""
-        self._server = await self._loop.create_server(
-            self._protocol_factory,
-            # It closes what it is given, and so do we.
-            sock=sock.dup(),
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
-            backlog=BACKLOG,
-        )
-        self._server_closed_fut = self._loop.create_future()
 
     def send_away(self) -> None:
         """Accept no more connections, and tell the clients of those there are to make new ones."""
@@ -200,8 +189,9 @@ class OtlpGrpc:
         """Listen on a bound socket, under TLS where there is a context for it. Raises `OSError`."""
 
         async def start() -> _Server:
-            server = _Server(self, self._limiter)
-            await server.listen(sock, tls)
+            server = _Server(self, self._limiter, tls)
+            # It closes what it is given, and so do we.
+            await server.start(sock=sock.dup(), backlog=BACKLOG)
             return server
 
         self._server = await trio_asyncio.aio_as_trio(start)()

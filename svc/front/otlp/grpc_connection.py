@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
@@ -27,6 +29,7 @@ from svc.front.server.body_frames import BodyFrames
 from svc.front.server.connection import SEND_TIMEOUT_S
 from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.frame_steps import FREE_RESETS, FrameSteps, FrameTooLong, lift_stream_limit
+from svc.front.server.hypercorn import HANDSHAKE_TIMEOUT_S
 from svc.front.server.known_heads import remember_heads
 
 log = logging.getLogger(__name__)
@@ -91,16 +94,25 @@ class GrpcConnection(H2Protocol):
     """
 
     def __init__(
-        self, handler: Any, config: Configuration, frames: H2Configuration, limiter: ConnectionLimiter
+        self,
+        handler: Any,
+        config: Configuration,
+        frames: H2Configuration,
+        limiter: ConnectionLimiter,
+        tls: ssl.SSLContext | None,
     ) -> None:
         super().__init__(handler, config, frames)
-        self._limiter = limiter
+        self._limiter, self._tls = limiter, tls
         self._raw: asyncio.Transport | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self._is_open = False
         self._steps = FrameSteps()
         self._unread: deque[memoryview] = deque()
         self._is_full = False
         self._patience: asyncio.TimerHandle | None = None
-        self._calls = self._resets = 0
+        self._resets = self._answered = 0
+        #: Calls that were reset and have not ended yet.
+        self._given_up: set[int] = set()
 
     @property
     def _frames(self) -> H2Connection:
@@ -108,10 +120,34 @@ class GrpcConnection(H2Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)
-        super().connection_made(cast(asyncio.Transport, GatheredWrites(self._raw)))
         if not self._limiter.enter(self):
             self.leave()
+        elif self._tls is None:
+            self._open()
+        else:
+            self._handshake = asyncio.get_running_loop().create_task(self._shake_hands(self._raw, self._tls))
+
+    async def _shake_hands(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        # Not by the server, which tells of a connection only when this is over: silent ones would count for
+        # nothing until then.
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                transport, self, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+            )
+        except OSError as error:
+            log.info("a handshake on the gRPC port failed: %s", type(error).__name__)
+            self.leave()
             return
+        if secured is not None and not secured.is_closing():
+            self._raw = secured
+            self._open()
+            self._read_on()
+
+    def _open(self) -> None:
+        """Begin to speak HTTP/2."""
+        assert self._raw is not None
+        super().connection_made(cast(asyncio.Transport, GatheredWrites(self._raw)))
+        self._is_open = True
         self._frames.incoming_buffer = BodyFrames(server=True)
         remember_heads(self._frames)
         lift_stream_limit(self._frames)
@@ -121,37 +157,48 @@ class GrpcConnection(H2Protocol):
         processors[RequestReceived] = partial(self._begin, processors[RequestReceived])
         processors[StreamReset] = partial(self._reset, processors[StreamReset])
         processors[DataReceived] = partial(self._take, processors[DataReceived])
-        self.processor.register = partial(self._register, self.processor.register)  # type: ignore[method-assign]
-
-    def _register(self, register: Callable[[Stream], Callable[[], None]], call: Stream) -> Callable[[], None]:
-        release = register(call)
-
-        def released() -> None:
-            release()
-            if not self.processor.streams:
-                self._limiter.silent(self)
-
-        return released
 
     def _begin(self, accept: Callable[[RequestReceived], None], event: RequestReceived) -> None:
         headers = cast(Sequence[tuple[str, str]], event.headers)
         if not {name for name, _value in headers} >= _REQUIRED:
-            self._frames.reset_stream(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
+            self._refuse(event, ErrorCodes.PROTOCOL_ERROR)
             return
         if len(self.processor.streams) >= MOST_CALLS:
             # Those that were reset and have not ended yet count as well; the client may try again.
-            self._frames.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            self._refuse(event, ErrorCodes.REFUSED_STREAM)
             return
-        self._calls += 1
         self._limiter.busy(self)
         event.headers = bounded_metadata(headers)  # type: ignore[assignment]
         accept(event)
+        call = self.processor.streams[event.stream_id]
+        self.handler._tasks[call].add_done_callback(partial(self._over, call))  # type: ignore[attr-defined]
+
+    def _refuse(self, event: RequestReceived, reason: ErrorCodes) -> None:
+        # The client may have reset it already.
+        with suppress(ProtocolError):
+            self._frames.reset_stream(event.stream_id, reason)
+
+    def _over(self, call: Stream, _task: object) -> None:
+        """A call has ended, in whatever way."""
+        assert call.id is not None
+        if self.processor.streams.get(call.id) is call:
+            # It was reset before its first turn, and grpclib would count it for ever.
+            del self.processor.streams[call.id]
+            if not self.connection.is_closing():
+                self.connection.ack(call.id, call.buffer.unacked_size())
+        if call.id in self._given_up:
+            self._given_up.remove(call.id)
+        else:
+            self._answered += 1
+        if not self.processor.streams:
+            self._limiter.silent(self)
 
     def _reset(self, end: Callable[[StreamReset], None], event: StreamReset) -> None:
+        if event.stream_id in self.processor.streams:
+            self._given_up.add(event.stream_id)
         end(event)
         self._resets += 1
-        answered = max(0, self._calls - self._resets - len(self.processor.streams))
-        if self._resets > FREE_RESETS + answered:
+        if self._resets > FREE_RESETS + self._answered:
             log.warning("a gRPC connection was closed: it reset %d calls", self._resets)
             self._end(ErrorCodes.ENHANCE_YOUR_CALM)
 
@@ -169,7 +216,7 @@ class GrpcConnection(H2Protocol):
 
     def send_away(self) -> None:
         """Tell the client to make its next calls over a new connection (RFC 9113 §6.8). Calls go on here."""
-        if not self.connection.is_closing():
+        if self._is_open and not self.connection.is_closing():
             # By hand: to h2 it would be the end of the connection, after which it sends no more answers.
             self.connection._transport.write(_GOAWAY)
 
@@ -179,7 +226,9 @@ class GrpcConnection(H2Protocol):
         except FrameTooLong:
             self._end(ErrorCodes.FRAME_SIZE_ERROR)
             return
-        self._read_on()
+        # What comes right behind the handshake waits for its end.
+        if self._is_open:
+            self._read_on()
 
     def _read_on(self) -> None:
         """The next step of what has come."""
@@ -212,7 +261,9 @@ class GrpcConnection(H2Protocol):
 
     def _end(self, reason: ErrorCodes) -> None:
         """End the connection, and say why."""
-        if not self.connection.is_closing():
+        if not self._is_open:
+            self.leave()
+        elif not self.connection.is_closing():
             self._frames.close_connection(reason)
             self.connection.flush()
             self.processor.close(reason.name)
@@ -242,7 +293,8 @@ class GrpcConnection(H2Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._limiter.gone(self)
         self._be_patient()
-        super().connection_lost(exc)
+        if self._is_open:
+            super().connection_lost(exc)
 
     def _be_patient(self) -> None:
         if self._patience is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import h2.errors
@@ -123,7 +124,9 @@ class Streams(H2Protocol):
         waits = any(name == b"expect" and value.lower() == b"100-continue" for name, value in request.headers)
         if waits and request.stream_ended is None and request.stream_id in self.streams:
             # Nobody looks into a request before its body comes, so there is nothing to wait for.
-            self.connection.send_headers(request.stream_id, _CONTINUE)
+            # The client may have reset it already.
+            with suppress(h2.exceptions.ProtocolError):
+                self.connection.send_headers(request.stream_id, _CONTINUE)
             await self._flush()
 
     def _is_proper(self, event: h2.events.Event) -> bool:

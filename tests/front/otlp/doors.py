@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -105,9 +106,9 @@ class Sender:
         return b"".join(message.get("body", b"") for message in self.heard)
 
 
-async def opened(door: OtlpGrpc) -> int:
+async def opened(door: OtlpGrpc, tls: ssl.SSLContext | None = None) -> int:
     """Have a gRPC door listen on a port of its own, which is returned."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        await door.open(sock)
+        await door.open(sock, tls)
         port: int = sock.getsockname()[1]
         return port

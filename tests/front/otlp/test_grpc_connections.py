@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TypeVar
 
 import h2.events
@@ -21,6 +23,7 @@ from svc.front.otlp.grpc_connection import MOST_CALLS
 from svc.front.server.frame_steps import FREE_RESETS, MOST_FRAME_BYTES
 from svc.runtime.asyncio_loop import asyncio_loop
 from tests import wire
+from tests.certificates import mount, pair_for, trusting
 from tests.e2e.hostile import EXPORT, Http2, connected, http2, pseudo
 from tests.front.otlp.doors import TOKEN, grpc_door, intake, opened
 
@@ -40,10 +43,12 @@ def _nothing_is_an_error(caplog: pytest.LogCaptureFixture) -> object:
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def with_door(work: Callable[[int], T], *, connections: int = 1_000) -> T:
+async def with_door(
+    work: Callable[[int], T], *, connections: int = 1_000, tls: ssl.SSLContext | None = None
+) -> T:
     async with asyncio_loop(()):
-        door = grpc_door(intake(MemorySpool(1_000_000)), connections)
-        port = await opened(door)
+        door = grpc_door(intake(MemorySpool(10_000_000)), connections)
+        port = await opened(door, tls)
         try:
             return await trio.to_thread.run_sync(work, port)
         finally:
@@ -147,6 +152,55 @@ async def test_who_resets_more_than_it_lets_be_answered_is_sent_away() -> None:
     assert await with_door(work) == ErrorCodes.ENHANCE_YOUR_CALM
 
 
+async def test_calls_that_are_reset_at_once_count_no_more() -> None:
+    """Also those whose tasks had no turn: grpclib never hears of their end."""
+
+    def work(port: int) -> tuple[list[int | None], list[int | None]]:
+        with http2(port) as client:
+            streams = iter(range(1, 10_000, 2))
+            answered = []
+            for _ in range(MOST_CALLS):
+                stream = next(streams)
+                begin(client, stream)
+                client.state.send_data(stream, MESSAGE, end_stream=True)
+                client.flush()
+                answered.append(status_of(client, stream))
+            for _ in range(MOST_CALLS + 20):
+                stream = next(streams)
+                begin(client, stream)
+                client.state.reset_stream(stream)
+            client.flush()
+            assert client.ping()
+            stream = next(streams)
+            begin(client, stream)
+            client.state.send_data(stream, MESSAGE, end_stream=True)
+            client.flush()
+            return answered, [status_of(client, stream)]
+
+    assert await with_door(work) == ([0] * MOST_CALLS, [0])
+
+
+async def test_a_call_is_refused_though_it_was_reset_at_once() -> None:
+    def work(port: int) -> list[int | None]:
+        with http2(port) as client:
+            client.state.remote_settings[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = 1_000
+            client.state.remote_settings.acknowledge()
+            streams = range(1, 2 * MOST_CALLS, 2)
+            for stream in streams:
+                begin(client, stream)
+            client.flush()
+            assert client.ping()
+            begin(client, 2 * MOST_CALLS + 1)
+            client.state.reset_stream(2 * MOST_CALLS + 1)
+            client.flush()
+            for stream in streams:
+                client.state.send_data(stream, MESSAGE, end_stream=True)
+            client.flush()
+            return [status_of(client, stream) for stream in streams]
+
+    assert await with_door(work) == [0] * MOST_CALLS
+
+
 async def test_who_begins_no_more_calls_still_has_its_answers() -> None:
     def work(port: int) -> int | None:
         with http2(port) as client:
@@ -187,6 +241,46 @@ async def test_silent_connections_make_room_for_newcomers() -> None:
             return status_of(client, 1)
 
     assert await with_door(work, connections=3) == 0
+
+
+async def test_connections_whose_calls_were_reset_are_silent_again() -> None:
+    def work(port: int) -> int | None:
+        with ExitStack() as stack:
+            for _ in range(3):
+                client = stack.enter_context(http2(port))
+                begin(client, 1)
+                client.state.reset_stream(1)
+                client.flush()
+                assert client.ping()
+            client = stack.enter_context(http2(port))
+            begin(client, 1)
+            client.state.send_data(1, MESSAGE, end_stream=True)
+            client.flush()
+            return status_of(client, 1)
+
+    assert await with_door(work, connections=3) == 0
+
+
+async def test_who_says_nothing_before_the_handshake_counts_as_well(tmp_path: Path) -> None:
+    def work(port: int) -> bool:
+        with ExitStack() as stack:
+            silent = [stack.enter_context(connected(port)) for _ in range(3)]
+            sock = stack.enter_context(connected(port))
+            client = trusting()
+            client.set_alpn_protocols(["h2"])
+            secured = stack.enter_context(client.wrap_socket(sock, server_hostname="localhost"))
+            with suppress(ConnectionResetError):
+                assert silent[0].recv(1) == b""
+            # Right behind the handshake: how a connection begins, with no settings.
+            secured.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            # The kind of its first frame: settings.
+            return secured.recv(9)[3] == 4
+
+    mount(tmp_path, pair_for("localhost"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    context.set_alpn_protocols(["h2"])
+    assert await with_door(work, connections=3, tls=context)
 
 
 async def test_where_all_have_a_call_under_way_the_newcomer_goes() -> None:

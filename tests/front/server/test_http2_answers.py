@@ -457,3 +457,21 @@ async def test_who_has_no_request_under_way_is_silent(monkeypatch: pytest.Monkey
             await newcomer.until(h2.events.SettingsAcknowledged)
             while len(limiter._silent) < 2:
                 await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_who_waits_to_be_told_to_go_on_and_leaves_at_once_harms_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = trio.Event()
+    async with asked(reading_nothing(go_on.wait), monkeypatch) as client:
+        await client.until(h2.events.StreamEnded)
+        await client.ask(3, method="PUT")
+        head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
+        client.state.send_headers(5, [*head, ("expect", "100-continue")])
+        client.state.reset_stream(5)
+        await client.flush()
+        client.state.ping(b"12345678")
+        await client.flush()
+        await client.until(h2.events.PingAckReceived)
+        go_on.set()
+        await client.until(h2.events.StreamEnded, 2)

@@ -266,6 +266,9 @@ async def test_an_answer_by_a_young_field_says_which_spans_have_no_value_of_it(c
     assert await notes() == [[said]] * 7
     assert await notes(None) == [[said]] * 6
     assert await notes(NOW - HOUR) == [None] * 7
+    # Beside what is to be said otherwise.
+    failed = await queries.count(ask(PROJECT, "spans", (LOW, HIGH), {"status": "failed", name: "gold"}))
+    assert failed["notes"] == [said, "status is never 'failed', only ok, error"]
     await keys.have_history(PROJECT, [name])
     assert await notes() == [None] * 7
 

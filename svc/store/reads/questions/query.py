@@ -237,8 +237,14 @@ class QueryStore:
         An answer by arrival without rows misses those that arrived at another time and happened in its range.
         Nothing is said where that cannot be found out in `NOTE_TIMEOUT_S`.
         """
-        if look_notes:
+        if question.spans is not None:
+            # Payloads were looked through, and nothing else is to be said of what they tell.
             return list(look_notes)
+        return [*look_notes, *(await self._own_notes(question, groups, rows) or ())] or UNSET
+
+    async def _own_notes(
+        self, question: Question, groups: Iterable[Mapping[str, Any]], rows: float
+    ) -> list[str] | UnsetType:
         if not rows and (unknown := unknown_values(question.dataset, question.filters)):
             return unknown
         if question.dataset is METRIC_ROLLUPS:
