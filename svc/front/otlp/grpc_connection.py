@@ -134,14 +134,17 @@ class GrpcConnection(H2Protocol):
             secured = await asyncio.get_running_loop().start_tls(
                 transport, self, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
             )
+            if secured is not None and not secured.is_closing():
+                self._raw = secured
+                self._open()
+                self._read_on()
         except OSError as error:
             log.info("a handshake on the gRPC port failed: %s", type(error).__name__)
-            self.leave()
-            return
-        if secured is not None and not secured.is_closing():
-            self._raw = secured
-            self._open()
-            self._read_on()
+        finally:
+            if not self._is_open:
+                # asyncio does not tell of the end of a connection that has shaken no hands.
+                self.leave()
+                self._limiter.gone(self)
 
     def _open(self) -> None:
         """Begin to speak HTTP/2."""

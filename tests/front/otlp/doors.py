@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -17,7 +17,9 @@ from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
 from svc.front.server.connection_limiter import ConnectionLimiter
+from svc.runtime.asyncio_loop import asyncio_loop
 
+T = TypeVar("T")
 TOKEN = "svc_" + "x" * 40
 GRANT = Grant("key", 1, "write")
 
@@ -43,9 +45,9 @@ def http_door(taken: Intake) -> Any:
     return OtlpHttp(taken, AnyKey(), True, None)  # type: ignore[arg-type]
 
 
-def grpc_door(taken: Intake, connections: int = 1_000) -> OtlpGrpc:
-    """The gRPC door in front of it, which lets so many connections in."""
-    limiter = ConnectionLimiter(lambda: connections)
+def grpc_door(taken: Intake, limiter: ConnectionLimiter | None = None) -> OtlpGrpc:
+    """The gRPC door in front of it."""
+    limiter = ConnectionLimiter(lambda: 1_000) if limiter is None else limiter
     return OtlpGrpc(intake=taken, keys=AnyKey(), callers=None, limiter=limiter)  # type: ignore[arg-type]
 
 
@@ -112,3 +114,28 @@ async def opened(door: OtlpGrpc, tls: ssl.SSLContext | None = None) -> int:
         await door.open(sock, tls)
         port: int = sock.getsockname()[1]
         return port
+
+
+#: What the head of a call says beside its method.
+GRPC_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"te", b"trailers"),
+    (b"content-type", b"application/grpc"),
+    (b"authorization", b"Bearer " + TOKEN.encode()),
+)
+
+
+async def with_grpc(
+    work: Callable[[int], T],
+    *,
+    budget_bytes: int = 1_000_000,
+    tls: ssl.SSLContext | None = None,
+    limiter: ConnectionLimiter | None = None,
+) -> T:
+    """What work comes to, in a thread, with the port of a gRPC door that is there meanwhile."""
+    async with asyncio_loop(()):
+        door = grpc_door(intake(MemorySpool(budget_bytes)), limiter)
+        port = await opened(door, tls)
+        try:
+            return await trio.to_thread.run_sync(work, port)
+        finally:
+            await door.close(1.0)

@@ -6,33 +6,24 @@ import logging
 import socket
 import ssl
 import struct
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TypeVar
 
 import h2.events
 import pytest
-import trio
 from h2.errors import ErrorCodes
 from hyperframe.frame import PingFrame
 
-from actors.spool.memory import MemorySpool
 from svc.front.otlp import grpc_answers, grpc_connection
 from svc.front.otlp.grpc_connection import MOST_CALLS
+from svc.front.server.connection_limiter import ConnectionLimiter
 from svc.front.server.frame_steps import FREE_RESETS, MOST_FRAME_BYTES
-from svc.runtime.asyncio_loop import asyncio_loop
 from tests import wire
 from tests.certificates import mount, pair_for, trusting
 from tests.e2e.hostile import EXPORT, Http2, connected, http2, pseudo
-from tests.front.otlp.doors import TOKEN, grpc_door, intake, opened
+from tests.front.otlp.doors import GRPC_HEADERS, with_grpc
+from tests.service import until
 
-T = TypeVar("T")
-HEADERS = (
-    (b"te", b"trailers"),
-    (b"content-type", b"application/grpc"),
-    (b"authorization", b"Bearer " + TOKEN.encode()),
-)
 BODY = wire.request(wire.span()).SerializeToString()
 MESSAGE = b"\0" + len(BODY).to_bytes(4, "big") + BODY
 
@@ -43,22 +34,31 @@ def _nothing_is_an_error(caplog: pytest.LogCaptureFixture) -> object:
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def with_door(
-    work: Callable[[int], T], *, connections: int = 1_000, tls: ssl.SSLContext | None = None
-) -> T:
-    async with asyncio_loop(()):
-        door = grpc_door(intake(MemorySpool(10_000_000)), connections)
-        port = await opened(door, tls)
-        try:
-            return await trio.to_thread.run_sync(work, port)
-        finally:
-            await door.close(1.0)
+def most(connections: int) -> ConnectionLimiter:
+    """So many connections at once."""
+    return ConnectionLimiter(lambda: connections)
+
+
+def tls_in(folder: Path) -> ssl.SSLContext:
+    """What a server has that is called localhost."""
+    mount(folder, pair_for("localhost"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 def begin(client: Http2, stream: int, *entries: tuple[bytes, bytes], ends: bool = False) -> None:
     """The head of a call, with what is flushed next."""
-    head = pseudo(EXPORT.encode(), b"POST", *HEADERS, *entries)
+    head = pseudo(EXPORT.encode(), b"POST", *GRPC_HEADERS, *entries)
     client.state.send_headers(stream, head, end_stream=ends)
+
+
+def send(client: Http2, stream: int, *entries: tuple[bytes, bytes]) -> None:
+    """A call with its one message."""
+    begin(client, stream, *entries)
+    client.state.send_data(stream, MESSAGE, end_stream=True)
+    client.flush()
 
 
 def status_of(client: Http2, stream: int) -> int | None:
@@ -90,14 +90,14 @@ async def test_a_piece_without_a_byte_is_no_end_of_the_message(place: int) -> No
             client.flush()
             return status_of(client, 1)
 
-    assert await with_door(work) == 0
+    assert await with_grpc(work) == 0
 
 
 @pytest.mark.parametrize("missing", [b":method", b":path"])
 async def test_a_head_that_is_none_ends_its_stream_and_no_other(missing: bytes) -> None:
     def work(port: int) -> tuple[object, bool]:
         with http2(port) as client:
-            head = [entry for entry in pseudo(EXPORT.encode(), b"POST", *HEADERS) if entry[0] != missing]
+            head = [entry for entry in pseudo(EXPORT.encode(), b"POST", *GRPC_HEADERS) if entry[0] != missing]
             client.state.send_headers(1, head)
             client.state.send_data(1, MESSAGE, end_stream=True)
             client.flush()
@@ -105,7 +105,7 @@ async def test_a_head_that_is_none_ends_its_stream_and_no_other(missing: bytes) 
             assert isinstance(event, h2.events.StreamReset)
             return event.error_code, client.ping()
 
-    assert await with_door(work) == (ErrorCodes.PROTOCOL_ERROR, True)
+    assert await with_grpc(work) == (ErrorCodes.PROTOCOL_ERROR, True)
 
 
 async def test_a_value_outside_ascii_costs_the_connection_nothing() -> None:
@@ -118,7 +118,7 @@ async def test_a_value_outside_ascii_costs_the_connection_nothing() -> None:
             client.flush()
             return [status_of(client, stream) for stream in (1, 3)]
 
-    assert await with_door(work) == [0, 0]
+    assert await with_grpc(work) == [0, 0]
 
 
 async def test_calls_beyond_the_bound_are_refused_one_by_one_and_the_others_answered() -> None:
@@ -137,7 +137,7 @@ async def test_calls_beyond_the_bound_are_refused_one_by_one_and_the_others_answ
             statuses = [status_of(client, stream) for stream in streams]
             return statuses.count(0), statuses.count(None), client.ping()
 
-    assert await with_door(work) == (MOST_CALLS, 20, True)
+    assert await with_grpc(work, budget_bytes=10_000_000) == (MOST_CALLS, 20, True)
 
 
 async def test_who_resets_more_than_it_lets_be_answered_is_sent_away() -> None:
@@ -149,7 +149,7 @@ async def test_who_resets_more_than_it_lets_be_answered_is_sent_away() -> None:
             client.flush()
             return last_reason(client)
 
-    assert await with_door(work) == ErrorCodes.ENHANCE_YOUR_CALM
+    assert await with_grpc(work) == ErrorCodes.ENHANCE_YOUR_CALM
 
 
 async def test_calls_that_are_reset_at_once_count_no_more() -> None:
@@ -161,9 +161,7 @@ async def test_calls_that_are_reset_at_once_count_no_more() -> None:
             answered = []
             for _ in range(MOST_CALLS):
                 stream = next(streams)
-                begin(client, stream)
-                client.state.send_data(stream, MESSAGE, end_stream=True)
-                client.flush()
+                send(client, stream)
                 answered.append(status_of(client, stream))
             for _ in range(MOST_CALLS + 20):
                 stream = next(streams)
@@ -172,12 +170,10 @@ async def test_calls_that_are_reset_at_once_count_no_more() -> None:
             client.flush()
             assert client.ping()
             stream = next(streams)
-            begin(client, stream)
-            client.state.send_data(stream, MESSAGE, end_stream=True)
-            client.flush()
+            send(client, stream)
             return answered, [status_of(client, stream)]
 
-    assert await with_door(work) == ([0] * MOST_CALLS, [0])
+    assert await with_grpc(work, budget_bytes=10_000_000) == ([0] * MOST_CALLS, [0])
 
 
 async def test_a_call_is_refused_though_it_was_reset_at_once() -> None:
@@ -198,7 +194,7 @@ async def test_a_call_is_refused_though_it_was_reset_at_once() -> None:
             client.flush()
             return [status_of(client, stream) for stream in streams]
 
-    assert await with_door(work) == [0] * MOST_CALLS
+    assert await with_grpc(work, budget_bytes=10_000_000) == [0] * MOST_CALLS
 
 
 async def test_who_begins_no_more_calls_still_has_its_answers() -> None:
@@ -212,7 +208,7 @@ async def test_who_begins_no_more_calls_still_has_its_answers() -> None:
             client.flush()
             return status_of(client, 1)
 
-    assert await with_door(work) == 0
+    assert await with_grpc(work) == 0
 
 
 async def test_a_frame_that_is_too_long_is_refused_by_its_head() -> None:
@@ -223,7 +219,7 @@ async def test_a_frame_that_is_too_long_is_refused_by_its_head() -> None:
             client.sock.sendall(struct.pack(">I", MOST_FRAME_BYTES + 1)[1:] + bytes([0, 0, 0, 0, 0, 1]))
             return last_reason(client)
 
-    assert await with_door(work) == ErrorCodes.FRAME_SIZE_ERROR
+    assert await with_grpc(work) == ErrorCodes.FRAME_SIZE_ERROR
 
 
 async def test_silent_connections_make_room_for_newcomers() -> None:
@@ -235,12 +231,10 @@ async def test_silent_connections_make_room_for_newcomers() -> None:
             with suppress(ConnectionResetError):
                 while silent[0].recv(4096):
                     pass
-            begin(client, 1)
-            client.state.send_data(1, MESSAGE, end_stream=True)
-            client.flush()
+            send(client, 1)
             return status_of(client, 1)
 
-    assert await with_door(work, connections=3) == 0
+    assert await with_grpc(work, limiter=most(3)) == 0
 
 
 async def test_connections_whose_calls_were_reset_are_silent_again() -> None:
@@ -253,12 +247,10 @@ async def test_connections_whose_calls_were_reset_are_silent_again() -> None:
                 client.flush()
                 assert client.ping()
             client = stack.enter_context(http2(port))
-            begin(client, 1)
-            client.state.send_data(1, MESSAGE, end_stream=True)
-            client.flush()
+            send(client, 1)
             return status_of(client, 1)
 
-    assert await with_door(work, connections=3) == 0
+    assert await with_grpc(work, limiter=most(3)) == 0
 
 
 async def test_who_says_nothing_before_the_handshake_counts_as_well(tmp_path: Path) -> None:
@@ -276,11 +268,24 @@ async def test_who_says_nothing_before_the_handshake_counts_as_well(tmp_path: Pa
             # The kind of its first frame: settings.
             return secured.recv(9)[3] == 4
 
-    mount(tmp_path, pair_for("localhost"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    context.set_alpn_protocols(["h2"])
-    assert await with_door(work, connections=3, tls=context)
+    assert await with_grpc(work, limiter=most(3), tls=tls_in(tmp_path))
+
+
+async def test_who_shakes_no_hands_in_time_is_left_and_counts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_connection, "HANDSHAKE_TIMEOUT_S", 0.2)
+    limiter = most(100)
+
+    def work(port: int) -> bytes:
+        with ExitStack() as stack:
+            silent, wrong, leaving = (stack.enter_context(connected(port)) for _ in range(3))
+            wrong.sendall(b"no handshake at all" * 3)
+            leaving.close()
+            until(lambda: len(limiter) == 0)
+            return silent.recv(1)
+
+    assert await with_grpc(work, limiter=limiter, tls=tls_in(tmp_path)) == b""
 
 
 async def test_where_all_have_a_call_under_way_the_newcomer_goes() -> None:
@@ -298,7 +303,7 @@ async def test_where_all_have_a_call_under_way_the_newcomer_goes() -> None:
             client.flush()
             return heard, status_of(client, 1)
 
-    assert await with_door(work, connections=1) == (b"", 0)
+    assert await with_grpc(work, limiter=most(1)) == (b"", 0)
 
 
 async def test_a_call_whose_answer_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,12 +314,10 @@ async def test_a_call_whose_answer_nobody_takes_ends(monkeypatch: pytest.MonkeyP
             client.state.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
             client.flush()
             assert client.ping()
-            begin(client, 1)
-            client.state.send_data(1, MESSAGE, end_stream=True)
-            client.flush()
+            send(client, 1)
             return status_of(client, 1), client.ping()
 
-    assert await with_door(work) == (None, True)
+    assert await with_grpc(work) == (None, True)
 
 
 async def test_who_sends_and_never_reads_is_read_no_more_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,4 +333,4 @@ async def test_who_sends_and_never_reads_is_read_no_more_and_left(monkeypatch: p
         return sent_bytes
 
     # What both sockets hold, of 200 MB.
-    assert await with_door(work) < 50_000_000
+    assert await with_grpc(work) < 50_000_000

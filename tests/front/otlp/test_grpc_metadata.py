@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TypeVar
 
 import h2.events
 import pytest
-import trio
 
-from actors.spool.memory import MemorySpool
 from protocol.refusals import (
     BAD_GRPC_TIMEOUT,
     DEADLINE_PASSED,
@@ -19,39 +15,20 @@ from protocol.refusals import (
     METADATA_TOO_LARGE,
 )
 from svc.front.otlp.grpc_connection import METADATA_BYTES, bounded_metadata
-from svc.runtime.asyncio_loop import asyncio_loop
 from tests import wire
 from tests.e2e.hostile import EXPORT, Http2, http2, pseudo
-from tests.front.otlp.doors import TOKEN, grpc_door, intake, opened
+from tests.front.otlp.doors import GRPC_HEADERS, with_grpc
 
-T = TypeVar("T")
-HEADERS = (
-    (b"te", b"trailers"),
-    (b"content-type", b"application/grpc"),
-    (b"authorization", b"Bearer " + TOKEN.encode()),
-)
 METRICS = b"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 LOGS = b"/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 BODY = wire.request(wire.span()).SerializeToString()
-
-
-async def with_door(work: Callable[[int], T], *, budget: int = 1_000_000) -> T:
-    taken = intake(MemorySpool(budget))
-    async with asyncio_loop(()):
-        door = grpc_door(taken)
-        port = await opened(door)
-        try:
-            found = await trio.to_thread.run_sync(work, port)
-        finally:
-            await door.close(1.0)
-    return found
 
 
 def call(
     client: Http2, *entries: tuple[bytes, bytes], body: bytes = BODY, stream: int = 1
 ) -> tuple[int, str]:
     """Status and text of a call with these entries."""
-    client.state.send_headers(stream, pseudo(EXPORT.encode(), b"POST", *HEADERS, *entries))
+    client.state.send_headers(stream, pseudo(EXPORT.encode(), b"POST", *GRPC_HEADERS, *entries))
     client.state.send_data(stream, b"\0" + len(BODY).to_bytes(4, "big") + body, end_stream=body is BODY)
     client.flush()
     head = client.receive(h2.events.ResponseReceived, stream)
@@ -72,7 +49,7 @@ async def test_a_binary_entry_of_any_value_costs_the_call_nothing(
         with http2(port) as client:
             return call(client, (b"trace-bin", value), (b"grpc-trace-bin", value))
 
-    assert await with_door(work) == (0, "")
+    assert await with_grpc(work) == (0, "")
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -87,7 +64,7 @@ async def test_a_call_whose_deadline_passes_is_told_so_and_logged_as_no_error(
             assert call(client, stream=3) == (0, "")
             return said
 
-    assert await with_door(work) == (4, DEADLINE_PASSED.message)
+    assert await with_grpc(work) == (4, DEADLINE_PASSED.message)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -97,7 +74,7 @@ async def test_a_timeout_that_is_none_is_named(given: bytes) -> None:
         with http2(port) as client:
             return call(client, (b"grpc-timeout", given or b" "))
 
-    assert await with_door(work) == (3, BAD_GRPC_TIMEOUT.message)
+    assert await with_grpc(work) == (3, BAD_GRPC_TIMEOUT.message)
 
 
 async def test_a_generous_deadline_changes_nothing() -> None:
@@ -105,7 +82,7 @@ async def test_a_generous_deadline_changes_nothing() -> None:
         with http2(port) as client:
             return call(client, (b"grpc-timeout", b"10S"))
 
-    assert await with_door(work) == (0, "")
+    assert await with_grpc(work) == (0, "")
 
 
 async def test_metadata_above_its_bound_is_answered_and_below_it_is_taken() -> None:
@@ -119,7 +96,7 @@ async def test_metadata_above_its_bound_is_answered_and_below_it_is_taken() -> N
             ]
 
     too_large = (8, METADATA_TOO_LARGE.message)
-    assert await with_door(work) == [(0, ""), too_large, too_large, (0, "")]
+    assert await with_grpc(work) == [(0, ""), too_large, too_large, (0, "")]
 
 
 def test_no_client_can_send_an_entry_of_our_own() -> None:
@@ -142,7 +119,7 @@ async def test_an_unimplemented_method_is_refused_as_grpc_has_it(path: bytes, te
 
     def work(port: int) -> dict[bytes, bytes]:
         with http2(port) as client:
-            client.state.send_headers(1, pseudo(path, b"POST", *HEADERS))
+            client.state.send_headers(1, pseudo(path, b"POST", *GRPC_HEADERS))
             client.state.send_data(1, b"\0" + len(BODY).to_bytes(4, "big") + BODY, end_stream=True)
             client.flush()
             head = client.receive(h2.events.ResponseReceived, 1)
@@ -150,7 +127,7 @@ async def test_an_unimplemented_method_is_refused_as_grpc_has_it(path: bytes, te
             assert call(client, stream=3) == (0, "")
             return {bytes(name): bytes(value) for name, value in head.headers}
 
-    said = await with_door(work)
+    said = await with_grpc(work)
     assert said[b":status"] == b"200"
     assert said[b"content-type"] == b"application/grpc+proto"
     assert (said[b"grpc-status"], said[b"grpc-message"].decode()) == (b"12", text)
@@ -162,13 +139,13 @@ async def test_an_answer_comes_in_one_piece() -> None:
             # Of the first one the table of headers is made.
             assert call(client) == (0, "")
             assert client.ping()
-            client.state.send_headers(3, pseudo(EXPORT.encode(), b"POST", *HEADERS))
+            client.state.send_headers(3, pseudo(EXPORT.encode(), b"POST", *GRPC_HEADERS))
             client.state.send_data(3, b"\0" + len(BODY).to_bytes(4, "big") + BODY, end_stream=True)
             client.flush()
             events = client.state.receive_data(client.sock.recv(65536))
             return [type(event).__name__ for event in events if getattr(event, "stream_id", 3) == 3]
 
-    told = await with_door(work)
+    told = await with_grpc(work)
     assert [name for name in told if name != "WindowUpdated"] == [
         "ResponseReceived",
         "DataReceived",

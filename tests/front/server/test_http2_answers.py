@@ -44,10 +44,12 @@ class Client:
     async def flush(self) -> None:
         await self.stream.send_all(self.state.data_to_send())
 
-    def begin(self, stream_id: int, *, method: str = "GET", ends: bool = True) -> None:
+    def begin(
+        self, stream_id: int, *headers: tuple[str, str], method: str = "GET", ends: bool = True
+    ) -> None:
         """Ask with what is flushed next."""
         head = [(":method", method), (":path", "/"), (":scheme", "http"), (":authority", "here")]
-        self.state.send_headers(stream_id, [*head, ("te", "trailers")], end_stream=ends)
+        self.state.send_headers(stream_id, [*head, ("te", "trailers"), *headers], end_stream=ends)
 
     async def ask(self, stream_id: int = 1, *, method: str = "GET", ends: bool = True) -> None:
         self.begin(stream_id, method=method, ends=ends)
@@ -419,8 +421,7 @@ async def test_who_waits_to_be_told_to_go_on_is_told_at_once(monkeypatch: pytest
 
     async with asked(app, monkeypatch) as client:
         await client.until(h2.events.StreamEnded)
-        head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
-        client.state.send_headers(3, [*head, ("expect", "100-continue")])
+        client.begin(3, ("expect", "100-continue"), method="POST", ends=False)
         await client.flush()
         await client.until(h2.events.InformationalResponseReceived)
         client.state.send_data(3, b"awaited", end_stream=True)
@@ -466,8 +467,7 @@ async def test_who_waits_to_be_told_to_go_on_and_leaves_at_once_harms_no_other(
     async with asked(reading_nothing(go_on.wait), monkeypatch) as client:
         await client.until(h2.events.StreamEnded)
         await client.ask(3, method="PUT")
-        head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "here")]
-        client.state.send_headers(5, [*head, ("expect", "100-continue")])
+        client.begin(5, ("expect", "100-continue"), method="POST", ends=False)
         client.state.reset_stream(5)
         await client.flush()
         client.state.ping(b"12345678")
