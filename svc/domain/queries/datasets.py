@@ -101,7 +101,7 @@ SPANS: Final = Dataset(
         *_row_facets("user_id", "error_type"),
         *(Field(convention.name, facetable=True, type="attribute") for convention in CONVENTIONS),
     ),
-    searched=("name", "input_preview", "output_preview"),
+    searched=("name", "error_type", "error_message", "input_preview", "output_preview"),
     time_column="created_at",
     counted_as="count",
     identity=("trace_id", "span_id"),

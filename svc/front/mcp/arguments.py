@@ -138,7 +138,7 @@ class ListTraces(Arguments):
             str,
             Meta(
                 max_length=Q_MAX,
-                description="A part of the name, a preview, or the trace, session or user id.",
+                description="A part of the name, a preview, an error, or the trace, session or user id.",
             ),
         ]
         | UnsetType
@@ -230,9 +230,13 @@ class ListSpans(Arguments):
     range: (
         Annotated[Between, Meta(description="ISO 8601 instants, both inclusive on created_at.")] | UnsetType
     ) = UNSET
-    q: Annotated[str, Meta(max_length=Q_MAX, description="A part of the name or a preview.")] | UnsetType = (
-        UNSET
-    )
+    q: (
+        Annotated[
+            str,
+            Meta(max_length=Q_MAX, description="A part of the name, a preview or an error."),
+        ]
+        | UnsetType
+    ) = UNSET
     mode: ModeArgument | UnsetType = UNSET
     fields: FieldsArgument | UnsetType = UNSET
     limit: LimitArgument | UnsetType = UNSET

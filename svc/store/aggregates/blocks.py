@@ -2,7 +2,7 @@
 
 Owns the table `search_block`, with `svc.store.reads.search`, which reads it. The cube builder calls
 `build_blocks` for each hour it builds, in the same transaction, so that blocks are current exactly where the
-cubes are.
+cubes are; and `renew_blocks` for the hours that an earlier release built, whose blocks lack some texts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from svc.domain.queries.datasets import SPANS, TOOL_CALLS, Dataset
+from svc.store.aggregates.closed_hours import HOUR
 from svc.store.postgres.database import Connection
 from svc.store.postgres.threads import in_thread
 
@@ -40,6 +41,12 @@ _COLUMNS: Final = (
     "ids",
     "first_started_at",
     "last_started_at",
+    "with_errors",
+)
+#: Hours with blocks that an earlier release made, without what failed spans said; newest first.
+LACKING_ERRORS: Final = (
+    "select distinct hour, project_id from search_block where dataset = 'spans' and not with_errors"
+    " order by hour desc, project_id limit $1"
 )
 _GRAM: Final = 3
 _STEP: Final = timedelta(microseconds=1)
@@ -93,7 +100,8 @@ async def build_blocks(
     async def close() -> None:
         pieces = await in_thread(_block, project_id, dataset.name, texts, ids)
         end = moments[-1] + _STEP
-        blocks.append((project_id, dataset.name, hour, moments[0], end, *pieces, min(starts), max(starts)))
+        began = min(starts), max(starts)
+        blocks.append((project_id, dataset.name, hour, moments[0], end, *pieces, *began, True))
         for pending in (moments, starts, texts, ids):
             pending.clear()
         if len(blocks) >= BLOCKS_AT_ONCE:
@@ -121,3 +129,15 @@ async def build_blocks(
     if texts:
         await close()
     await store()
+
+
+async def renew_blocks(connection: Connection, project_id: int, hour: datetime) -> bool:
+    """Make the blocks of an hour of spans anew, in a transaction; whether they lacked what failures said."""
+    lacking = await connection.fetchval(
+        "select exists (select from search_block where dataset = 'spans' and not with_errors"
+        " and hour = $1 and project_id = $2)",
+        *(hour, project_id),
+    )
+    if lacking:
+        await build_blocks(connection, SPANS, project_id, hour, hour + HOUR)
+    return bool(lacking)

@@ -25,7 +25,7 @@ import attrs
 from protocol.storage import Built
 from svc.domain.calendar import EPOCH, after, day_of, hour_of
 from svc.domain.queries.datasets import SPANS, Dataset
-from svc.store.aggregates.blocks import build_blocks
+from svc.store.aggregates.blocks import LACKING_ERRORS, build_blocks, renew_blocks
 from svc.store.aggregates.closed_hours import BUILD_TIMEOUT_S, CUBED, GRACE, HOUR
 from svc.store.aggregates.counts import fold
 from svc.store.aggregates.failed import FAILED, LACKING_FAILED, WITHOUT_FAILED, count_failed
@@ -90,6 +90,8 @@ class CubeStore:
             hours += await self._make_up(limit - hours)
         if hours < limit:
             hours += await self._code(limit - hours)
+        if hours < limit:
+            hours += await self._renew_blocks(limit - hours)
         if hours >= limit:
             return Built(hours, more=True)
         built_slices = max([await slices.build(now, SLICES_AT_ONCE) for slices in self._slices])
@@ -116,6 +118,18 @@ class CubeStore:
         async def work(connection: Connection) -> bool:
             await lock_builder(connection, project_id)
             return await code_lacking(connection, project_id, hour)
+
+        return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+
+    async def _renew_blocks(self, limit: int) -> int:
+        """Make anew the blocks of search that a release before made, as `_code` does groups."""
+        rows = await self.database.fetch(LACKING_ERRORS, limit)
+        return sum([await self._renew_blocks_of(row["project_id"], row["hour"]) for row in rows])
+
+    async def _renew_blocks_of(self, project_id: int, hour: datetime) -> bool:
+        async def work(connection: Connection) -> bool:
+            await lock_builder(connection, project_id)
+            return await renew_blocks(connection, project_id, hour)
 
         return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
 

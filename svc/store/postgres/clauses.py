@@ -17,6 +17,12 @@ def readable(q: str) -> str:
     return clean(q).encode("utf-8", "replace").decode()
 
 
+def containing(q: str) -> str:
+    """The pattern of `ilike` for a text that contains this one; `%`, `_` and `\\` are taken literally."""
+    plain = readable(q).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{plain}%"
+
+
 def by_each(fields: Sequence[str]) -> tuple[str, str, str]:
     """Grouping by each of these columns apart: the name of the one, its value, and the grouping sets."""
     names = " ".join(f"when grouping({name}) = 0 then '{name}'" for name in fields)
@@ -65,8 +71,7 @@ class Where:
         """A case-insensitive substring in any of the columns; `%`, `_` and `\\` are taken literally."""
         if q is None:
             return
-        plain = readable(q).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        pattern = self.value(f"%{plain}%")
+        pattern = self.value(containing(q))
         self.add("(" + " or ".join(f"{column} ilike {pattern}" for column in columns) + ")")
 
     def after(self, columns: Sequence[str], place: Sequence[Any] | None, *, ascending: bool = False) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +17,11 @@ from svc.domain.calendar import hour_of
 from svc.domain.queries.datasets import SPANS
 from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates import blocks as search_blocks
+from svc.store.aggregates import cubes as cubes_built
 from svc.store.aggregates import trace_ids as packed_ids
 from svc.store.aggregates import trace_values
 from svc.store.aggregates import values as search_values
-from svc.store.aggregates.blocks import grams_of, hashed
+from svc.store.aggregates.blocks import LACKING_ERRORS, grams_of, hashed
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads import search
@@ -33,6 +35,7 @@ from tests.store.reads.test_query import question
 from tests.store.reads.test_reads import Explaining
 from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
+from tests.wire import event
 
 WORDS = (
     "parcel",
@@ -79,7 +82,20 @@ def chat(number: int, dice: random.Random, took_s: float = 1.0) -> Any:
         name=f"step {dice.choice(WORDS)}",
         attributes={"input.value": said, "openinference.span.kind": "CHAIN"},
         took_s=took_s,
+        **failure(dice),
     )
+
+
+def failure(dice: random.Random) -> dict[str, Any]:
+    """How some spans fail, and what they say then."""
+    if dice.random() < 0.7:
+        return {}
+    raised = event("exception", {"exception.type": f"{dice.choice(WORDS)}Error"})
+    return {
+        "status_code": 2,
+        "status_message": dice.choice(["", f"{dice.choice(WORDS)} was {dice.choice(WORDS)}"]),
+        "events": dice.choice([[], [raised]]),
+    }
 
 
 def page_size(dice: random.Random, count: int) -> int:
@@ -96,7 +112,8 @@ async def agree(store: Database, dice: random.Random) -> None:
         for row in await fetch(
             store,
             "select span_id from span where project_id = 1 and"
-            " (name ilike $1 or input_preview ilike $1 or output_preview ilike $1)"
+            " (name ilike $1 or input_preview ilike $1 or output_preview ilike $1"
+            " or error_type ilike $1 or error_message ilike $1)"
             " order by created_at desc, trace_id desc, span_id desc",
             f"%{like}%",
         )
@@ -235,6 +252,41 @@ async def test_an_id_is_looked_for_where_it_may_be_and_in_hours_that_a_release_b
     assert await SpanReads(store).trace_of(1, bytes(8), timeout_s=9) is None
 
 
+async def test_what_failures_said_is_found_in_hours_that_a_release_before_built(
+    store: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans, cubes, roller = store_of(store, clock), CubeStore(store), PostgresTraceStore(store)
+    reads, expected = TraceReads(store, SpanReads(store)), []
+    # As it built them: without what failures said.
+    searched = tuple(column for column in SPANS.searched if not column.startswith("error_"))
+    earlier = attrs.evolve(SPANS, searched=searched)
+    with monkeypatch.context() as patch:
+        patch.setitem(cubes_built.BUILT, "spans", earlier)
+        for number in range(1, 4):
+            trace_id = bytes([number]) * 16
+            said = {"status_code": 2, "status_message": "ECONNREFUSED 10.0.0.7:6379"}
+            await spans.write(rows(one(number, trace_id=trace_id, start=clock.now, **said)))
+            expected.insert(0, trace_id.hex())
+            clock.now += timedelta(hours=1)
+        clock.now += timedelta(hours=1)
+        while (await cubes.build(clock.now, 100)).more:
+            pass
+    await settle_at(clock.now + timedelta(seconds=11), roller)
+    await fetch(store, "update search_block set with_errors = false")
+    monkeypatch.setattr(trace_search, "NEAR", 0)
+    asked = TraceFilter(q="connrefused 10.0")
+    assert (await reads.page(1, asked, limit=9, cursor=None))["traces"] == []
+    # The newest first, and no more at once than are asked for.
+    assert (await cubes.build(clock.now, 1)).more
+    rows_now = (await reads.page(1, asked, limit=9, cursor=None))["traces"]
+    assert [row["trace_id"] for row in rows_now] == expected[:1]
+    while (await cubes.build(clock.now, 100)).more:
+        pass
+    rows_now = (await reads.page(1, asked, limit=9, cursor=None))["traces"]
+    assert [row["trace_id"] for row in rows_now] == expected
+    assert not await fetch(store, LACKING_ERRORS, 9)
+
+
 async def agree_on_tool_calls(store: Database, dice: random.Random) -> None:
     """Pages of tool calls that are narrowed to a text or to values hold what asking every row answers."""
     q = dice.choice([*ASKED, None, None])
@@ -324,6 +376,7 @@ def step_of_a_trace(number: int, trace: int, dice: random.Random, took_s: float 
         attributes=attributes,
         start=NOW - timedelta(minutes=dice.randrange(10_000)),
         took_s=took_s,
+        **failure(dice),
     )
 
 
@@ -384,6 +437,7 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
             "encode(trace_id, 'hex')",
         )
     )
+    said += f" or {holds} (error_type ilike $5 or error_message ilike $5))"
     without = tuple(dice.sample(WITHOUT, dice.choice([0, 0, 1, 2])))
     own = dice.choice([{}, {}, *OWN])
     expected = [
@@ -396,7 +450,7 @@ async def agree_on_traces(store: Database, dice: random.Random, *, settled: bool
             f" and ($2::text is null or {holds} kind = $2))"
             " and ($3::timestamptz is null or started_at >= $3)"
             f" and ($4::text is null or {holds} s.call_site_id = $4))"
-            f" and ($5::text is null or {said})"
+            f" and ($5::text is null or ({said}))"
             " order by started_at desc, trace_id desc",
             model,
             kind,

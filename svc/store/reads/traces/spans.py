@@ -21,7 +21,7 @@ from svc.store.aggregates.span_ids import hours_with
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.keyset import Keyset
-from svc.store.postgres.rows import PREVIEWS, STORED_SPAN, span_row
+from svc.store.postgres.rows import STORED_SPAN, span_row
 from svc.store.reads.payloads import ROOM_BYTES, Opening, PayloadRows, openable_bytes
 from svc.store.reads.questions.event_time import newest_started
 from svc.store.reads.search import (
@@ -189,7 +189,7 @@ class SpanReads:
         where.equal("model_id", asked.model_id)
         where.equal("session_id", asked.session_id)
         where.within("started_at" if asked.by_event_time else "created_at", asked.low, asked.high)
-        where.contains(("name", *PREVIEWS), asked.q)
+        where.contains(SPANS.searched, asked.q)
         return where
 
     async def one(

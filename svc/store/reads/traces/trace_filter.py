@@ -23,13 +23,17 @@ from svc.domain.queries.datasets import SPANS
 from svc.domain.spans.span import Kind, Status
 from svc.store.aggregates.trace_values import HELD
 from svc.store.aggregates.values import PLACED
-from svc.store.postgres.clauses import Where
+from svc.store.postgres.clauses import Where, containing
 from svc.store.postgres.keyset import Keyset
 from svc.store.reads.questions.attributes import has_value, stored_attribute
 from svc.store.reads.questions.questions import checked_filters, filter_text, stored_value
 
 #: Texts and ids of a trace that `q` looks into, its own id apart, and where its spans have them.
-TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_id")
+_OWN_TEXTS: Final = ("name", "input_preview", "output_preview", "session_id", "user_id")
+#: What only its failed spans say.
+_ERROR_TEXTS: Final = ("error_type", "error_message")
+#: Where a span has what a trace is found by.
+TEXTS: Final = (*_OWN_TEXTS, *_ERROR_TEXTS)
 #: The order of lists of traces.
 NEWEST_TRACES: Final = Keyset("traces", (("started_at", "moment"), ("trace_id", "bytes")))
 
@@ -189,16 +193,24 @@ def holding(condition: str) -> str:
 
 
 def asked_for(near: Where, q: str | None, held: Iterable[Held]) -> tuple[str, list[HeldValue]]:
-    """The clause that a trace has the text in its name, a preview or an id, and what it holds.
-
-    Their parameters are added to those of `near`.
+    """The clause that a trace `t` has the text in its name, a preview, an id or an error of one of its spans,
+    and what it holds. Their parameters are added to those of `near`.
     """
-    text = Where([], near.values)
-    text.contains((*(f"coalesce({column}, '')" for column in TEXTS), "encode(trace_id, 'hex')"), q)
-    return text.sql(), [
+    return _text_clause(near, q), [
         HeldValue(fields, value, near.value(value), near.value(fields[0]) if is_attribute else None)
         for fields, value, is_attribute in held
     ]
+
+
+def _text_clause(near: Where, q: str | None) -> str:
+    if q is None:
+        return ""
+    pattern = near.value(containing(q))
+    own = (*(f"coalesce({column}, '')" for column in _OWN_TEXTS), "encode(trace_id, 'hex')")
+    said = " or ".join(f"{column} ilike {pattern}" for column in own)
+    error = holding(" or ".join(f"s.{column} ilike {pattern}" for column in _ERROR_TEXTS))
+    # Only into the spans of traces that have a failed one, and whose own texts do not tell.
+    return f"({said} or (error_count > 0 and {error}))"
 
 
 #: The traces that a mark is stated of.
