@@ -68,7 +68,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FIELD=VALUE",
         help="only spans with this value, or traces with a span that has all of them; `trace-svc ask "
-        "fields` lists the fields; write any other attribute as `attr.NAME`",
+        "fields` lists the fields; write any other attribute as `attr.NAME`; `payload` takes a text that "
+        "may stand anywhere in what a span said",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     name_project(parser)

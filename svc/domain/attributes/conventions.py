@@ -13,6 +13,8 @@ import attrs
 
 #: Before the name of a key that is no convention, where it is a field.
 PREFIX: Final = "attr."
+#: As the name of a filter: a text anywhere in what a span said. An attribute of this name has its prefix.
+PAYLOAD: Final = "payload"
 #: Fields that a project may have beside the conventions, and values of each.
 MOST_KEYS: Final = 64
 MOST_VALUES: Final = 10_000
@@ -137,6 +139,11 @@ CONVENTIONS: Final = (
 
 #: The conventions by name.
 CONVENTION_FIELDS: Final = {convention.name: convention for convention in CONVENTIONS}
+
+
+def may_need_payloads(name: str) -> bool:
+    """Whether only payloads may tell of a filter of this name: an attribute that is no field, or a text."""
+    return name == PAYLOAD or name.startswith(PREFIX)
 
 
 def canonical(key: str) -> str:

@@ -74,8 +74,7 @@ _HISTORY: Final = 2
 #: A stored frame may claim no more than this; bodies are bounded far below at the doors.
 _FRAME_BOUND_BYTES: Final = 2**31
 
-#: Either serves one thread at a time: frames are made and opened on the event loop. To make one for each text
-#: takes twice as long as inflating it (measured November 2026).
+#: Either serves one thread at a time: frames are made and opened on the event loop.
 _compress: Final = zstandard.ZstdCompressor(level=_LEVEL).compress
 
 _decompress: Final = zstandard.ZstdDecompressor().decompress
@@ -309,13 +308,12 @@ class Frame:
         return digests
 
     def span(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> WireSpan:
-        """A span of the frame; `messages` are the texts of the stored ones by hash. Raises `Unreadable`."""
+        """A span of it; `messages` are the texts of the stored ones by hash. Raises `Unreadable`."""
         return open_envelope(self.envelope(span_id, messages))
 
     def lean(self, span_id: bytes, messages: Mapping[bytes, bytes]) -> tuple[WireSpan, int]:
-        """A span in whose history one stands in wherever users, models and tools said again what they said
-        before; and how many there are. Whoever asks of the history only what the system says reads the same,
-        if it finds them all there. Raises `Unreadable`.
+        """A span in whose history one stands in wherever users, models and tools repeat themselves, and how
+        many there are: as good for whoever asks only what the system says there. Raises `Unreadable`.
         """
         data, spared = self.lean_envelope(span_id, messages)
         return open_envelope(data), spared
@@ -349,6 +347,10 @@ class Frame:
             parts.append(message)
             parts.append(literal)
         return b"".join(parts)
+
+    def literals(self, span_id: bytes) -> list[bytes]:
+        """What stands before, between and behind the messages of a span. Raises `Unreadable`."""
+        return self._entry(span_id)[1]
 
     def envelope_bytes(self, span_id: bytes, message_bytes: Mapping[bytes, int]) -> int:
         """How long the envelope of a span is; `message_bytes` says it of messages. Raises `Unreadable`."""

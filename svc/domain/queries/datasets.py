@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import attrs
 
-from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
+from svc.domain.attributes.conventions import CONVENTIONS, PAYLOAD, PREFIX
 from svc.domain.queries.measures import MEASURES, MeasureName
 from svc.domain.spans.span import HEAD_COLUMNS, TOKEN_BUCKETS
 from svc.domain.traces.agent_path import AGENT_PATH
@@ -100,6 +100,8 @@ SPANS: Final = Dataset(
         *_filters("trace_id", "span_id"),
         *_row_facets("user_id", "error_type"),
         *(Field(convention.name, facetable=True, type="attribute") for convention in CONVENTIONS),
+        # Not equal to what a span said, but somewhere in it.
+        Field(PAYLOAD, facetable=False, type="attribute"),
     ),
     searched=("name", "error_type", "error_message", "input_preview", "output_preview"),
     time_column="created_at",

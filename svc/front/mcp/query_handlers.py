@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from protocol.rest.answers import Buckets, Compared, Counted, FoundPage, Ranked
 from protocol.rest.query import SERIES_DEFAULT, SERIES_MAX, TOP_N_DEFAULT, TOP_N_MAX, page_size
-from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.conventions import may_need_payloads
 from svc.domain.queries.datasets import DATASETS, METRIC_ROLLUPS, SPANS, Dataset, Field
 from svc.domain.queries.measures import MEASURES, QueryMeasure
 from svc.front.mcp import arguments as a
@@ -109,7 +109,7 @@ async def _question(
 
 async def _require_fields(reads: Reads, question: Question) -> None:
     """Refuse an attribute that is no field: only notes could say how far it was looked for."""
-    names = {field.name for field in question.fields if field.name.startswith(PREFIX)}
+    names = {field.name for field in question.fields if may_need_payloads(field.name)}
     if unknown := names.difference(await promoted_fields(reads.queries.database, question.project_id)):
         raise ToolError(
             f"'{min(unknown)[:120]}' is not a field of this project; describe_dataset names those there are"

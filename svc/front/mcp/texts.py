@@ -156,21 +156,22 @@ EXTENSIONS: Final = {
             sort ranks the traces of a range: the slowest of a day is sort latency, limit 1.
             failed_spans true finds traces that went on after a span failed. filters finds traces with one
             span that has all its values: {"tool": "search", "status": "error", "environment": "prod"};
-            attr. and a name asks for any attribute, slowly: notes says how far it came. feedback
-            ["helpful<0.5"] finds what people disliked; set reads a set that they keep, with its notes.
-            fields ["name", "latency_ms"] gives rows of these and the id alone.""",
+            attr. and a name asks for any attribute, payload for a text anywhere in what a span said, both
+            slowly: notes says how far it came. feedback ["helpful<0.5"] finds what people disliked; set
+            reads a set that they keep, with its notes. fields ["name", "latency_ms"] gives rows of these
+            and the id alone.""",
         "get_trace": """
             fields ["name", "status", "parent_span_id"] shows the tree in little room.""",
         "list_spans": """
             by started_at: range and order are on when spans ran, which is how to ask about yesterday. filters
-            finds spans by any field of dataset spans, and by any attr. as list_traces does. agent_path is the
-            agent above a call, known once its trace is settled. fields ["started_at", "error_type"] gives
-            rows of these and the ids alone.""",
+            finds spans by any field of dataset spans, and by attr. or payload as list_traces does.
+            agent_path is the agent above a call, known once its trace is settled. fields ["started_at",
+            "error_type"] gives rows of these and the ids alone.""",
         "describe_dataset": """
             measures are what the query tools work out beside counts, times what their range can be on.
             Fields of spans include attributes such as environment, release, tenant, tag, agent and tool,
-            and attr.… for the project's own; filters take any other attr. too, slowly: notes says how far
-            it came.""",
+            and attr.… for the project's own; filters take any other attr. too, and payload for a text in what
+            spans said, slowly: notes says how far it came.""",
         "query_count": """
             measure adds errors, cost, tokens, a percentile of durations, or distinct traces, sessions or
             users. by started_at asks about when things happened; by arrival, notes says what that misses.""",

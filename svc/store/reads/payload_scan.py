@@ -1,4 +1,4 @@
-"""Payloads looked into for attributes that are no fields: which spans say a value.
+"""Payloads looked into for attributes that are no fields, and for texts: which spans say a value.
 
 Called by `svc.store.reads.traces.by_payload` for traces and by `svc.store.reads.questions.spans_by_payload`
 for spans. Whoever calls looks through `MOST_SPANS` spans or for `MOST_S` seconds at a time and says how far
@@ -14,17 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from protocol.inflate import Unreadable
 from protocol.otlp.reading import open_envelope
 from protocol.rest.query import timestamp
-from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.conventions import PAYLOAD, PREFIX
 from svc.domain.attributes.reading import may_say, says
 from svc.domain.quantities import counted
-from svc.store.postgres.clauses import Where
+from svc.domain.spans.payload_text import finder
+from svc.store.postgres.clauses import Where, readable
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.spans.loop_turn import LoopTurn
+from svc.store.spans.payload_texts import spans_holding
 from svc.store.spans.payloads import SpanKey, by_place, place_of, read_packed
 
 #: Spans that are looked through at a time, and for how long.
@@ -35,7 +37,8 @@ _SPANS: Final = 1_000
 #: The end of a note on a page that stopped somewhere.
 UNLISTED: Final = ", back to {moment}; the next page goes on from there"
 
-#: Names with `attr.` before them and their values; None asks for spans without the attribute.
+#: Names with `attr.` before them and their values, of which None asks for spans without the attribute; or
+#: `PAYLOAD` and a text.
 Wanted = Sequence[tuple[str, str | None]]
 
 
@@ -43,11 +46,11 @@ def scan_note(
     wanted: Iterable[tuple[str, object]], spans: int, further: str = "", *, since: datetime | None = None
 ) -> str:
     """What was looked through, in a sentence; `since` is how far back, where that is not all."""
-    names = list(dict.fromkeys(name for name, _ in wanted))
+    names = list(dict.fromkeys(name for name, _ in wanted if name != PAYLOAD))
     verb = "are not fields" if len(names) > 1 else "is not a field"
+    reason = f"{', '.join(names)} {verb}: searched" if names else "Searched"
     back = "" if since is None else f", back to {timestamp(since)}"
-    scanned = f"searched the payloads of {counted(spans, 'span')}"
-    return f"{', '.join(names)} {verb}: {scanned}{back}{further}"
+    return f"{reason} the payloads of {counted(spans, 'span')}{back}{further}"
 
 
 async def spans_of_traces(
@@ -75,7 +78,9 @@ async def saying_spans(
     database: Database, project_id: int, keys: Sequence[SpanKey], wanted: Wanted
 ) -> list[SpanKey]:
     """Those of these spans that say all of it, in their order."""
-    return await _scanned(database, project_id, keys, _test(wanted, all))
+    for look in _looks(wanted, all):
+        keys = await _scanned(database, project_id, keys, look)
+    return list(keys)
 
 
 async def saying_traces(
@@ -87,12 +92,33 @@ async def saying_traces(
     enough: Callable[[Iterable[bool]], bool] = all,
 ) -> set[bytes]:
     """The traces with one of these spans that says `all` of it, or `any`."""
-    saying = await _scanned(database, project_id, keys, _test(wanted, enough), by_trace=True)
-    return {key[0] for key in saying}
+    *first_looks, last_look = _looks(wanted, enough)
+    traces: set[bytes] = set()
+    for look in first_looks:
+        if enough is all:
+            keys = await _scanned(database, project_id, keys, look)
+        else:
+            traces |= {key[0] for key in await _scanned(database, project_id, keys, look, by_trace=True)}
+    return traces | {key[0] for key in await _scanned(database, project_id, keys, last_look, by_trace=True)}
 
 
-def _test(wanted: Wanted, enough: Callable[[Iterable[bool]], bool]) -> Callable[[bytes], bool]:
-    names = [(name.removeprefix(PREFIX), value) for name, value in wanted]
+class _Look(Protocol):
+    """Finds those of some spans that say something; `by_trace` one of each trace is enough."""
+
+    async def __call__(
+        self, connection: Connection, project_id: int, keys: Sequence[SpanKey], *, by_trace: bool
+    ) -> Sequence[SpanKey]: ...
+
+
+def _looks(wanted: Wanted, enough: Callable[[Iterable[bool]], bool]) -> list[_Look]:
+    """One look for all attributes, the cheapest, and one for each text."""
+    names = [(name.removeprefix(PREFIX), value) for name, value in wanted if name != PAYLOAD]
+    texts = [value for name, value in wanted if name == PAYLOAD and value is not None]
+    looks: list[_Look] = [partial(_spans_meeting, meets=_test(names, enough))] if names else []
+    return [*looks, *(partial(spans_holding, holds=finder(readable(text))) for text in texts)]
+
+
+def _test(names: Wanted, enough: Callable[[Iterable[bool]], bool]) -> Callable[[bytes], bool]:
 
     def meets(envelope: bytes) -> bool:
         # To open a span takes ten times what looking for the key's bytes does.
@@ -107,37 +133,44 @@ def _test(wanted: Wanted, enough: Callable[[Iterable[bool]], bool]) -> Callable[
     return meets
 
 
-async def _scanned(
-    database: Database,
+async def _spans_meeting(
+    connection: Connection,
     project_id: int,
     keys: Sequence[SpanKey],
     meets: Callable[[bytes], bool],
     *,
-    by_trace: bool = False,
+    by_trace: bool,
 ) -> list[SpanKey]:
-    """Those of these spans that meet something; `by_trace` the first of each trace is enough."""
+    places = [(place_of(key), key[1]) for key in keys]
+    packed = await read_packed(connection, project_id, by_place(places), lean=True)
+    meeting: list[SpanKey] = []
+    traces: set[bytes] = set()
+    turn = LoopTurn()
+    for key, (location, span_id) in zip(keys, places, strict=True):
+        await turn.rest()
+        envelope = None if key[0] in traces else packed.lean_envelope(location, span_id)
+        if envelope is not None and meets(envelope):
+            meeting.append(key)
+            if by_trace:
+                traces.add(key[0])
+    return meeting
+
+
+async def _scanned(
+    database: Database, project_id: int, keys: Sequence[SpanKey], look: _Look, *, by_trace: bool = False
+) -> list[SpanKey]:
+    """Those of these spans that a look finds; `by_trace` the first of each trace is enough."""
     saying: list[SpanKey] = []
     traces: set[bytes] = set()
-
-    async def work(connection: Connection, part: Sequence[SpanKey]) -> None:
-        places = [(place_of(key), key[1]) for key in part]
-        packed = await read_packed(connection, project_id, by_place(places), lean=True)
-        turn = LoopTurn()
-        for key, (place, span_id) in zip(part, places, strict=True):
-            await turn.rest()
-            envelope = None if key[0] in traces else packed.lean_envelope(place, span_id)
-            if envelope is not None and meets(envelope):
-                saying.append(key)
-                if by_trace:
-                    traces.add(key[0])
-
     for start in range(0, len(keys), _SPANS):
-        part = keys[start : start + _SPANS]
-        await database.run(
-            partial(work, part=part),
+        part = [key for key in keys[start : start + _SPANS] if key[0] not in traces]
+        saying += await database.run(
+            partial(look, project_id=project_id, keys=part, by_trace=by_trace),
             transaction=False,
             readonly=True,
             snapshot=True,
             timeout_s=READ_TIMEOUT_S,
         )
+        if by_trace:
+            traces.update(key[0] for key in saying)
     return saying

@@ -195,7 +195,7 @@ async def read_packed(
     opened = await _opened(connection, project_id, span_ids)
     digests = await _needed(opened, span_ids, lean=lean)
     # Each once, however many spans of the trace repeat it.
-    stored = await _messages(connection, project_id, digests)
+    stored = await stored_messages(connection, project_id, digests)
     return PackedSpans(opened, {day: unpack_messages(messages) for day, messages in stored.items()})
 
 
@@ -225,7 +225,7 @@ async def _opened(
 ) -> dict[Place, Frame]:
     opened: dict[Place, Frame] = {}
     turn = LoopTurn()
-    for location, body in (await _frames(connection, project_id, locations)).items():
+    for location, body in (await stored_frames(connection, project_id, locations)).items():
         await turn.rest()
         if (frame := opened_frame(body)) is not None:
             opened[location] = frame
@@ -258,7 +258,7 @@ async def read_envelopes(
     envelopes: Envelopes = {}
     fitting: Collection[Place] = span_ids
     if most_bytes is not None:
-        heads = await _frames(connection, project_id, span_ids, heads=True)
+        heads = await stored_frames(connection, project_id, span_ids, heads=True)
         fitting, envelopes = _openable(heads, span_ids, _FRAMES_FOR_ONE * most_bytes)
     opened = await _opened(connection, project_id, fitting)
     digests = await _needed(opened, span_ids)
@@ -267,7 +267,7 @@ async def read_envelopes(
     else:
         sizes = {
             day: {digest: inflated_bytes(head) for digest, head in heads.items()}
-            for day, heads in (await _messages(connection, project_id, digests, heads=True)).items()
+            for day, heads in (await stored_messages(connection, project_id, digests, heads=True)).items()
         }
         chosen, too_long = await _fitting(opened, span_ids, sizes, most_bytes)
         envelopes |= too_long
@@ -275,7 +275,7 @@ async def read_envelopes(
     # Each once, however many spans of the trace repeat it.
     stored = {
         day: unpack_messages(messages)
-        for day, messages in (await _messages(connection, project_id, digests)).items()
+        for day, messages in (await stored_messages(connection, project_id, digests)).items()
     }
     turn = LoopTurn()
     for location, span_id in chosen:
@@ -333,7 +333,7 @@ async def _fitting(
     return chosen, too_long
 
 
-async def _frames(
+async def stored_frames(
     connection: Connection, project_id: int, locations: Collection[Place], *, heads: bool = False
 ) -> dict[Place, bytes]:
     """The stored frames of these places, in their order, or the beginning of each."""
@@ -355,7 +355,7 @@ async def _frames(
     return {location: stored[location] for location in locations if location in stored}
 
 
-async def _messages(
+async def stored_messages(
     connection: Connection, project_id: int, digests_of: Mapping[datetime, Set[bytes]], *, heads: bool = False
 ) -> dict[datetime, dict[bytes, bytes]]:
     """The stored messages of these hashes, or the beginning of each, by day."""

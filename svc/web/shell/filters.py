@@ -16,7 +16,7 @@ from typing import Any, Final, cast, get_args
 import attrs
 
 from protocol.rest.query import Q_MAX
-from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
+from svc.domain.attributes.conventions import CONVENTIONS, PAYLOAD, PREFIX
 from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
 from svc.domain.marks.table import MARK_NAMES, MARKS, MarkName
 from svc.domain.quantities import count
@@ -103,6 +103,12 @@ def _errors(value: str) -> dict[str, Any]:
     if value not in ("yes", "no"):
         raise WrongValue("errors is yes or no")
     return {"failed_spans": value == "yes"}
+
+
+def _payload_text(value: str) -> tuple[str, str]:
+    if not value.strip():
+        raise WrongValue(f"{PAYLOAD} takes the text to search for")
+    return PAYLOAD, value
 
 
 def _text(field: str) -> Callable[[str], dict[str, Any]]:
@@ -195,6 +201,11 @@ FIELDS: Final = {
             _other_of(_unpriced, "yes", "no"),
             ("yes", "no"),
         ),
+        FilterField(
+            *(PAYLOAD, "a text anywhere in what one of its spans said; slowly", "refund"),
+            lambda value: {"attributes": (_payload_text(value),)},
+            lambda value: {"without": (_payload_text(value),)},
+        ),
         *(attribute_field(convention.name, convention.meaning) for convention in CONVENTIONS),
     )
 }
@@ -262,6 +273,11 @@ class Filters:
         """The bar that leaves out a value of a field."""
         tokens = [token for token in self.tokens if (token.name, token.value) != (name, value)]
         return str(attrs.evolve(self, tokens=[*tokens, Token(name, value, excluded=True)]))
+
+    @property
+    def in_payloads(self) -> str:
+        """The bar with its text looked for in all that spans said."""
+        return str(attrs.evolve(self, tokens=[*self.tokens, Token(PAYLOAD, self.text)], text=""))
 
     def over(self, range_: TimeRange) -> TraceFilter:
         """What the store is asked, over a range."""

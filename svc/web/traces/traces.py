@@ -17,6 +17,7 @@ import trio
 from protocol.refusals import NOT_FOUND, Refusal
 from protocol.storage import Slow
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
+from svc.domain.spans.messages import PREVIEW_CHARS
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.feedback.reads import FeedbackReads, TraceFeedback
 from svc.store.reads.questions.attributes import promoted_fields
@@ -118,6 +119,7 @@ async def traces(visit: Visit) -> Html | Go:
         "rail": visit.query.get("trace", ""),
         "ends": None,
         "nearest": (None, None),
+        "preview_chars": PREVIEW_CHARS,
     }
     if not rows:
         context |= await _nothing(visit, asking, counts)

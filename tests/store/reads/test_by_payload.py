@@ -87,6 +87,12 @@ async def asked(store: Database, limit: int, cursor: str | None, **filters: Any)
         ({"attr__zones": "east"}, [11, 9, 7, 5, 3, 1]),
         ({"attr__score": "0.25"}, [1]),
         ({"attr__pod": "pod-1", "attr__metadata__plan": "gold"}, [9, 3]),
+        # A text anywhere, also in what is no text of its own or in a message's middle, in any case.
+        ({"payload": "SEAT-5"}, [5]),
+        ({"payload": "pod-1"}, [11, 9, 7, 5, 3, 1]),
+        ({"payload": '"plan": "gold"', "attr__zones": "east"}, [9, 3]),
+        ({"payload": "seat-3", "name": "answer"}, []),
+        ({"payload": "seat-3", "name": "call"}, [3]),
         # On one and the same span: the root did not fail, and the call has another name.
         ({"attr__metadata__plan": "gold", "status": "error"}, [9, 6, 3]),
         ({"attr__order__id": 7003, "name": "answer"}, []),
@@ -110,6 +116,9 @@ async def test_a_trace_is_found_by_what_only_a_payload_says(
         # Left out is what any span says, whatever the one says that is asked for.
         ({"attr.pod": "pod-1", "name": "answer"}, {ORDER: "7005"}, [11, 9, 7, 3, 1]),
         ({"status": "error"}, {"attr.zones": "south"}, [11, 9, 7, 5, 3, 1]),
+        ({}, {"payload": "gold"}, [11, 10, 8, 7, 5, 4, 2, 1]),
+        ({"payload": "east"}, {"payload": "Seat-5"}, [11, 9, 7, 3, 1]),
+        ({"payload": "east"}, {"payload": "pod-9", "attr.order.id": "7003"}, [11, 9, 7, 5, 1]),
         ({}, {"attr.nobody": "x"}, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]),
     ],
 )
@@ -135,6 +144,8 @@ async def test_a_page_says_what_it_looked_through(store: Database) -> None:
     await history(store)
     page = await asked(store, 100, None, attr__order__id=7003)
     assert page["notes"] == ["attr.order.id is not a field: searched the payloads of 24 spans"]
+    page = await asked(store, 100, None, payload="seat-3")
+    assert page["notes"] == ["Searched the payloads of 24 spans"]
     page = await asked(store, 100, None, attr__order__id=7003, attr__pod="pod-1", name="call")
     assert page["notes"] == ["attr.order.id, attr.pod are not fields: searched the payloads of 12 spans"]
 

@@ -12,6 +12,8 @@ from svc.domain.queries.measures import MEASURES
 from svc.store.postgres.database import Database
 from svc.store.reads.questions import spans_by_payload
 from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.usage.compare import CompareStore
+from svc.store.reads.usage.compared_sides import side_of
 from tests.store.as_json import JsonQueries
 from tests.store.reads.outages import through_outages
 from tests.store.spans.test_writing import NOW, PROJECT, one, rows, store_of
@@ -184,3 +186,36 @@ async def test_a_project_is_never_counted_with_the_payloads_of_another(store: Da
     await history(store, 6)
     other = ask(PROJECT + 1, "spans", (LOW, HIGH), {NO_FIELD: "staging"})
     assert (await JsonQueries(store).count(other))["count"] == 0
+
+
+async def test_a_text_is_looked_for_in_all_that_spans_said(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history(store)
+    queries = JsonQueries(store)
+    # Nothing else of these spans says it.
+    by_text, by_field = asked("payload", "TAGIN"), asked(FIELD, "staging")
+    counted = await queries.count(by_text)
+    assert counted == {**await queries.count(by_field), "notes": ["Searched the payloads of 30 spans"]}
+    of_errors = asked("payload", "staging", measure="error_rate", by="started_at")
+    assert plain(await queries.count(of_errors)) == await queries.count(
+        asked(FIELD, "staging", measure="error_rate", by="started_at")
+    )
+    found = await queries.search(by_text, None, None, 100, None)
+    assert found["rows"] == (await queries.search(by_field, None, None, 100, None))["rows"]
+    monkeypatch.setattr(spans_by_payload, "MOST_SPANS", 10)
+    (note,) = (await queries.count(by_text))["notes"]
+    assert note.startswith("Searched the payloads of 10 spans; what is before")
+    assert note.endswith(" is not counted: a shorter range counts all")
+
+
+async def test_a_text_to_look_for_is_no_field_and_is_not_blank(store: Database) -> None:
+    await history(store, 1)
+    for blank in (None, "", "  "):
+        with pytest.raises(Refused, match="'payload' takes the text to search for"):
+            asked("payload", blank)
+    with pytest.raises(Refused, match="'payload'"):
+        await JsonQueries(store).facets(asked(FIELD, "staging"), "payload", 10)
+    side = side_of(LOW, HIGH, {"payload": "staging"}, None, None)
+    with pytest.raises(Refused, match="'payload' filters only lists and counts"):
+        await CompareStore(store).compare(PROJECT, side, side)

@@ -33,7 +33,7 @@ from svc.domain.alerts.params import (
     MetricParams,
     is_vital,
 )
-from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.conventions import may_need_payloads
 from svc.domain.calendar import gaps, hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.lazy_numpy import is_loaded, load
@@ -129,7 +129,7 @@ async def check_question(database: Database, project_id: int, params: MetricPara
 
 async def looks_into_payloads(database: Database, project_id: int, *asked: MetricParams) -> list[bool]:
     """Whether an attribute of each is no field of the project."""
-    own = [{name for name in params.filters if name.startswith(PREFIX)} for params in asked]
+    own = [{name for name in params.filters if may_need_payloads(name)} for params in asked]
     if not any(own):
         return [False] * len(own)
     fields = set(await promoted_fields(database, project_id))
@@ -304,7 +304,7 @@ def _looked(params: MetricParams, questions: Sequence[Question]) -> tuple[dateti
     payload_filters = [
         (name, value)
         for name, value in params.filters.items()
-        if name.startswith(PREFIX) and name not in by_rows
+        if may_need_payloads(name) and name not in by_rows
     ]
     since = max((look.since for look in looks if look.since is not None), default=None)
     return since, scan_note(payload_filters, sum(look.looked for look in looks), since=since)

@@ -18,7 +18,7 @@ import trio
 
 from svc.domain.alerts.metric import HourFigures, figures_of
 from svc.domain.alerts.params import MetricParams
-from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.conventions import may_need_payloads
 from svc.domain.queries.datasets import SPANS
 from svc.store.aggregates.vitals import BIN
 from svc.store.postgres.clauses import Where
@@ -74,7 +74,7 @@ def _asked(params: MetricParams) -> TraceFilter:
 async def check_trace_filters(database: Database, project_id: int, params: MetricParams) -> None:
     """Raises `Refused` for a filter that traces do not know."""
     _asked(params)
-    fields = [field for field, _ in checked_filters(SPANS, params.filters) if field.name.startswith(PREFIX)]
+    fields = [field for field, _ in checked_filters(SPANS, params.filters) if may_need_payloads(field.name)]
     await require_fields(database, project_id, fields, filtered=True)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from svc.domain.spans.payload_text import finder
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.rows import STORED_SPAN, span_row
@@ -197,15 +198,14 @@ def _fields(row: Any, available: bool) -> dict[str, Any]:
 
 
 def _holding(rows: Sequence[Any], envelopes: Envelopes, q: str) -> FoundSpans:
-    needle, span_ids, unread = q.lower(), [], max(0, len(rows) - MOST_EXPORTED)
+    holds, span_ids, unread = finder(q), [], max(0, len(rows) - MOST_EXPORTED)
     for row in rows:
         if row["said"]:
             span_ids.append(row["span_id"])
             continue
         envelope = envelopes.get((row["trace_id"], row["span_id"]))
         if isinstance(envelope, bytes):
-            # An envelope holds its texts as UTF-8, whatever stands between them.
-            if needle in envelope.decode("utf-8", "replace").lower():
+            if holds(envelope):
                 span_ids.append(row["span_id"])
         elif envelope is not None:
             unread += 1

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import attrs
 
-from protocol.refusals import UNKNOWN_FIELD, Refused
+from protocol.refusals import BAD_REQUEST, UNKNOWN_FIELD, Refused
 from protocol.rest.query import timestamp
 from svc.domain.attributes.census import MOST_DISTINCT, UNFIT
-from svc.domain.attributes.conventions import CONVENTIONS, PREFIX
+from svc.domain.attributes.conventions import CONVENTIONS, PAYLOAD, PREFIX, may_need_payloads
 from svc.domain.queries.datasets import Field
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
@@ -101,7 +101,7 @@ async def require_fields(
 
     What is only `filtered` by is refused where it has another name by now: payloads tell the rest.
     """
-    names = sorted({field.name for field in fields if field.name.startswith(PREFIX)})
+    names = sorted({field.name for field in fields if may_need_payloads(field.name)})
     if not names:
         return
     promoted = await promoted_fields(database, project_id)
@@ -118,6 +118,8 @@ async def require_fields(
                 raise Refused(UNKNOWN_FIELD.saying(now_called, allowed=[called[0]["called"]]))
             if filtered:
                 continue
+            if name == PAYLOAD:
+                raise Refused(BAD_REQUEST.saying(f"'{name}' filters only lists and counts"))
             raise Refused(
                 UNKNOWN_FIELD.saying(
                     f"'{name[:120]}' is not a field of this project: attributes become fields when they have"

@@ -14,6 +14,7 @@ from typing import Final, get_args
 import attrs
 
 from protocol.refusals import (
+    BAD_REQUEST,
     INVALID_RANGE,
     UNKNOWN_DATASET,
     UNKNOWN_FIELD,
@@ -22,6 +23,7 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.rest.query import FilterValue
+from svc.domain.attributes.conventions import PAYLOAD
 from svc.domain.queries.datasets import DATASETS, METRIC_ROLLUPS, SPANS, TOOL_CALLS, Dataset, Field
 from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
 from svc.domain.spans.span import Kind, Status
@@ -148,7 +150,10 @@ def ask(
 def checked_filters(
     dataset: Dataset, filters: Mapping[str, FilterValue] | None
 ) -> tuple[tuple[Field, FilterValue], ...]:
-    """The filters with their fields. Raises `Refused` for a field that is not there."""
+    """The filters with their fields. Raises `Refused` for a field that is not there, and for a blank text."""
+    text = (filters or {}).get(PAYLOAD, "…")
+    if dataset.has_attributes and (text is None or not str(text).strip()):
+        raise Refused(BAD_REQUEST.saying(f"'{PAYLOAD}' takes the text to search for"))
     return tuple((field_of(dataset, name), value) for name, value in (filters or {}).items())
 
 

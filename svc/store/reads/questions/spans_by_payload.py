@@ -1,4 +1,4 @@
-"""Questions about spans by an attribute that is no field: payloads tell which spans it is about.
+"""Questions about spans by an attribute that is no field, or by a text: payloads tell which spans they are.
 
 Called by `svc.store.reads.questions.query` before it counts, draws, ranks or lists. What is counted are the
 spans that were found, by the same statements as any other question, so every measure and group is there; an
@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from protocol.rest.query import FilterValue, timestamp
-from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.conventions import PAYLOAD, may_need_payloads
 from svc.domain.queries.datasets import SPANS, Field
 from svc.store.postgres.database import Database
 from svc.store.reads.payload_scan import MOST_S, MOST_SPANS, UNLISTED, Wanted, saying_spans, scan_note
@@ -33,10 +33,8 @@ Filters = tuple[tuple[Field, FilterValue], ...]
 
 _KEY: Final = ("trace_id", "span_id", "started_at", "frame")
 
-_UNCOUNTED: Final = (
-    "; what is before {moment} is not counted: a shorter range, or a field made of it on Settings,"
-    " Attributes, counts all"
-)
+_UNCOUNTED: Final = "; what is before {moment} is not counted: a shorter range{or_field} counts all"
+_OR_FIELD: Final = ", or a field made of it on Settings, Attributes,"
 
 
 @attrs.frozen
@@ -64,7 +62,7 @@ async def parted(
 
     Raises `Refused` for a field that is called otherwise by now.
     """
-    names = {field.name for field, _ in filters if field.name.startswith(PREFIX)}
+    names = {field.name for field, _ in filters if may_need_payloads(field.name)}
     if not names:
         return filters, ()
     promoted = set(await promoted_fields(database, project_id))
@@ -103,7 +101,10 @@ class SpansByPayload:
         further, since = "", None
         if scan.stopped is not None:
             since = scan.stopped[question.time_column]
-            further = _UNCOUNTED.format(moment=_moment(scan.stopped, question))
+            may_be_fields = all(name != PAYLOAD for name, _ in payload_filters)
+            further = _UNCOUNTED.format(
+                moment=_moment(scan.stopped, question), or_field=_OR_FIELD if may_be_fields else ""
+            )
         spans = ChosenSpans.of([key_of(row) for row in scan.rows], scan.spans, since)
         note = scan_note(payload_filters, scan.spans, further)
         return attrs.evolve(question, spans=spans), [note, *notes]

@@ -1,4 +1,4 @@
-"""Traces by an attribute that is no field: their payloads are opened and looked into, the newest first.
+"""Traces by an attribute that is no field, or by a text: their payloads are looked into, the newest first.
 
 Called by `svc.store.reads.traces.traces` for a filter that has such attributes, or leaves some out. A page
 looks through as much as `svc.store.reads.payload_scan` allows and says how far it came; its cursor goes on
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from svc.domain.attributes.conventions import PREFIX
+from svc.domain.attributes.conventions import may_need_payloads
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.reads.payload_scan import (
@@ -42,7 +42,7 @@ class TracePages(Protocol):
 
 async def resolved(database: Database, project_id: int, asked: TraceFilter) -> TraceFilter:
     """The filter with those of its attributes apart that are no fields of the project."""
-    names = {field for field, _ in (*asked.attributes, *asked.without) if field.startswith(PREFIX)}
+    names = {field for field, _ in (*asked.attributes, *asked.without) if may_need_payloads(field)}
     if not names:
         return asked
     unknown = names - set(await promoted_fields(database, project_id))

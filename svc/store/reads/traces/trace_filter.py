@@ -207,10 +207,10 @@ def _text_clause(near: Where, q: str | None) -> str:
         return ""
     pattern = near.value(containing(q))
     own = (*(f"coalesce({column}, '')" for column in _OWN_TEXTS), "encode(trace_id, 'hex')")
-    said = " or ".join(f"{column} ilike {pattern}" for column in own)
+    own_clause = " or ".join(f"{column} ilike {pattern}" for column in own)
     error = holding(" or ".join(f"s.{column} ilike {pattern}" for column in _ERROR_TEXTS))
     # Only into the spans of traces that have a failed one, and whose own texts do not tell.
-    return f"({said} or (error_count > 0 and {error}))"
+    return f"({own_clause} or (error_count > 0 and {error}))"
 
 
 #: The traces that a mark is stated of.

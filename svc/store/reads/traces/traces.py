@@ -158,7 +158,7 @@ class TraceReads:
         """
         asked = await resolved(self.database, project_id, asked)
         if asked.by_payload:
-            names = ", ".join(name for name, _ in (*asked.payload_attributes, *asked.payload_without))
+            names = ", ".join(dict((*asked.payload_attributes, *asked.payload_without)))
             raise Refused(
                 BAD_REQUEST.saying(f"{names} is not a field, so traces come newest first: leave sort out")
             )
