@@ -14,6 +14,8 @@ from typing import Final
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The first moment there is: where a range without a beginning begins.
 BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
+#: Years, both included, of what people name: beyond them a day has no room for the days beside it.
+YEARS: Final = (EPOCH.year, 9900)
 
 
 def hour_of(moment: datetime) -> datetime:

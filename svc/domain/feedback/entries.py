@@ -20,7 +20,7 @@ import attrs
 
 from protocol.otlp.shapes import WireSpan
 from protocol.text import clean
-from svc.domain.calendar import EPOCH
+from svc.domain.calendar import EPOCH, YEARS
 from svc.domain.quantities import count, score
 from svc.domain.spans.values import identifier
 
@@ -38,6 +38,8 @@ NAME_CHARS: Final = 100
 WATCHED_CATEGORIES: Final = 6
 CATEGORY_CHARS: Final = 200
 TEXT_CHARS: Final = 10_000
+#: The largest number, and the smallest with a minus: squares and sums of larger ones have no room in a float.
+NUMBER_MOST: Final = 1e12
 #: Entries of one span that are kept.
 SPAN_ENTRIES: Final = 50
 #: What a person writes beside a trace is feedback of this name.
@@ -143,8 +145,10 @@ def checked(
     name = clean(name).strip()
     if not name or len(name) > NAME_CHARS or not name.isprintable():
         raise WrongFeedback(f"a name is 1 to {NAME_CHARS} printable characters")
-    if number is not None and not math.isfinite(number):
-        raise WrongFeedback("a number is finite")
+    if number is not None and not abs(number) <= NUMBER_MOST:
+        raise WrongFeedback(f"a number lies between -{NUMBER_MOST:g} and {NUMBER_MOST:g}")
+    if judged_at is not None and not YEARS[0] <= judged_at.year <= YEARS[1]:
+        raise WrongFeedback(f"the time of an entry lies between the years {YEARS[0]} and {YEARS[1]}")
     category, author = _trimmed(category), _trimmed(author)
     text = _trimmed(text)
     if number is None and category is None and text is None:

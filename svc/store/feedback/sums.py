@@ -109,7 +109,7 @@ class NameSums:
         """The 95 % interval of the mean, within the range of the numbers; None below two of them."""
         if self.mean is None or self.spread is None or self.low is None or self.high is None:
             return None
-        variance = self.spread**2 * (self.numbers - 1) / self.numbers
+        variance = self.spread * self.spread * (self.numbers - 1) / self.numbers
         if (
             self.low >= 0
             and self.high <= 1

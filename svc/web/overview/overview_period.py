@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from protocol.refusals import INVALID_RANGE, Refused
-from svc.domain.calendar import day_of
+from svc.domain.calendar import YEARS, day_of
 from svc.store.accounts.kept_charts import RANGE_DAYS
 from svc.web.shell import words
 
@@ -21,8 +21,6 @@ DAY: Final = timedelta(days=1)
 WEEK: Final = timedelta(days=7)
 #: The longest range.
 MOST_DAYS: Final = RANGE_DAYS
-#: A day beyond these has no room for the days beside it.
-_YEARS: Final = (1980, 9900)
 #: Steps of charts, each up to the range for which it is the right one.
 _STEPS: Final = (
     (timedelta(hours=1), timedelta(days=2)),
@@ -146,6 +144,6 @@ def _day(text: str, name: str) -> datetime:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         raise Refused(INVALID_RANGE.saying(f"'{name}' is a day like 2026-11-22")) from None
-    if not _YEARS[0] <= day.year < _YEARS[1]:
-        raise Refused(INVALID_RANGE.saying(f"'{name}' is a day from {_YEARS[0]} on and before {_YEARS[1]}"))
+    if not YEARS[0] <= day.year < YEARS[1]:
+        raise Refused(INVALID_RANGE.saying(f"'{name}' is a day from {YEARS[0]} on and before {YEARS[1]}"))
     return day

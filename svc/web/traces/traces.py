@@ -120,6 +120,7 @@ async def traces(visit: Visit) -> Html | Go:
         "ends": None,
         "nearest": (None, None),
         "preview_chars": PREVIEW_CHARS,
+        "by_payload": page_state.by_payload,
     }
     if not rows:
         context |= await _nothing(visit, asking, counts)

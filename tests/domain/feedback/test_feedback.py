@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -80,7 +81,11 @@ def test_what_nobody_signs_is_another_entry_when_it_says_something_else() -> Non
         ({"name": " "}, "1 to 100 printable"),
         ({"name": "x" * 101}, "1 to 100 printable"),
         ({"name": "a\nb"}, "1 to 100 printable"),
-        ({"number": float("nan")}, "finite"),
+        ({"number": float("nan")}, r"between -1e\+12 and 1e\+12"),
+        ({"number": 1e160}, r"between -1e\+12 and 1e\+12"),
+        ({"number": -1.1e12}, r"between -1e\+12 and 1e\+12"),
+        ({"judged_at": datetime(1, 1, 1, tzinfo=UTC)}, "between the years 1970 and 9900"),
+        ({"judged_at": datetime.max.replace(tzinfo=UTC)}, "between the years 1970 and 9900"),
         ({"number": None}, "a number, a category or a text"),
         ({"category": "x" * 201}, "at most 200"),
         ({"text": "x" * 10_001}, "at most 10,000"),
@@ -102,7 +107,7 @@ def test_what_is_about_a_trace_has_its_session_whatever_is_said() -> None:
 def test_a_summary_says_all_there_is_in_a_line() -> None:
     full = said(number=0.75, category="fair", text="too\nshort")
     assert full.summary == "helpful: 0.75, fair “too short”"
-    assert said(number=1e300).summary == "helpful: 1e+300"
+    assert said(number=1e12).summary == "helpful: 1e+12"
 
 
 @pytest.mark.parametrize(("name", "better"), [("helpful", "higher"), ("Toxicity", "lower"), ("x", "higher")])

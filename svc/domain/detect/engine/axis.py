@@ -23,4 +23,5 @@ UNIT_SCORE: Final = 0.001
 def bin_of(value: float, unit: float) -> int:
     """The bin of one value, as `bins_of` has it: an array of one costs seven times as much (2026-11)."""
     log = math.log(max(value, unit) / unit) / LN_RATIO
-    return min(max(math.floor(log + 1e-9), 0), BINS - 1)
+    # In bounds before it is a whole number: so much more than the unit is infinite.
+    return math.floor(min(max(log + 1e-9, 0), BINS - 1))

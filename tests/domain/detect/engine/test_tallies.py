@@ -43,6 +43,11 @@ def test_one_value_lies_in_the_bin_that_many_lie_in(values: list[float]) -> None
         assert [bin_of(value, unit) for value in several] == bins_of(np.array(several), unit).tolist()
 
 
+@pytest.mark.parametrize("unit", [UNIT_MS, UNIT_DOLLARS])
+def test_any_value_lies_in_a_bin(unit: float) -> None:
+    assert [bin_of(value, unit) for value in (-1e308, 0.0, 1e308)] == [0, 0, BINS - 1]
+
+
 # --- slots -----------------------------------------------------------------------------------------------
 
 
