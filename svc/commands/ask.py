@@ -37,8 +37,9 @@ from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.questions.buckets import INTERVALS
+from svc.store.reads.questions.nothing_found import reasons
 from svc.store.reads.questions.query import QueryStore
-from svc.store.reads.questions.questions import Question, ask
+from svc.store.reads.questions.questions import Question, ask, checked_filters
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_filter import TraceFilter, of_one_span
 from svc.store.reads.traces.traces import TraceRank, TraceReads
@@ -242,10 +243,16 @@ async def _traces(database: Database, project_id: int, arguments: argparse.Names
         asked = attrs.evolve(asked, **of_one_span(filters))
     reads = TraceReads(database, SpanReads(database))
     if arguments.sort == "started_at":
-        return await reads.page(project_id, asked, limit=arguments.limit, cursor=None)
-    if low is None:
+        answer = await reads.page(project_id, asked, limit=arguments.limit, cursor=None)
+    elif low is None:
         raise OperatorError("--sort needs a range, such as --last 7d")
-    return await reads.largest(project_id, asked, arguments.sort, limit=arguments.limit)
+    else:
+        answer = await reads.largest(project_id, asked, arguments.sort, limit=arguments.limit)
+    if not answer["traces"]:
+        checked = checked_filters(SPANS, filters)
+        notes = await reasons(database, project_id, SPANS, checked, text=asked.q)
+        answer["notes"] = [*notes, *answer.get("notes", [])]
+    return answer
 
 
 async def _compare(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:

@@ -26,6 +26,7 @@ from svc.commands.demo_story import traces_of
 from svc.config.table import read_settings
 from svc.domain.calendar import day_of
 from svc.runtime.clock import now
+from svc.store.reads.questions.nothing_found import TEXT_NOTE
 from tests.commands.test_commands import ROOT
 from tests.commands.test_detections import refused
 from tests.e2e.mcp import asked, beside
@@ -335,11 +336,13 @@ def test_what_can_be_asked_is_listed(story: Service, capsys: pytest.CaptureFixtu
 
 def test_nothing_found_is_said(story: Service, capsys: pytest.CaptureFixture[str]) -> None:
     here(story, "facets", "tool", "--where", "tool=none")
-    assert capsys.readouterr().out == "No rows match.\n"
+    assert capsys.readouterr().out == (
+        "No rows match.\ntool is never 'none', only lookup_order, query_ledger\n"
+    )
     here(story, "search", "--where", "name=none")
     assert capsys.readouterr().out == "No rows match.\n"
     here(story, "traces", "no such text")
-    assert capsys.readouterr().out == "No traces match.\n"
+    assert capsys.readouterr().out == f"No traces match.\n{TEXT_NOTE}\n"
     here(story, "compare", "--with", "tenant=none")
     text = capsys.readouterr().out
     assert text.endswith("\ncomparison: no trace matches\n")

@@ -30,7 +30,8 @@ from svc.front.mcp.reads import Reads
 from svc.front.mcp.redaction import redacted
 from svc.store.detection.taxonomy import ModeFilter
 from svc.store.feedback.sets import TraceSet
-from svc.store.reads.questions.questions import Question, ask, checked_filters, unknown_values
+from svc.store.reads.questions.nothing_found import TEXT_NOTE, reasons
+from svc.store.reads.questions.questions import Question, ask, checked_filters
 from svc.store.reads.traces.filtered_spans import FilteredSpans
 from svc.store.reads.traces.spans import SpanFilter
 from svc.store.reads.traces.trace_filter import of_one_span
@@ -196,9 +197,11 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
         answer["traces"] = [
             {**trace, "set_entries": entries.get(trace["trace_id"], [])} for trace in answer["traces"]
         ]
-    filters = {} if asked.filters is UNSET or answer["traces"] else asked.filters
-    if unknown := unknown_values(SPANS, checked_filters(SPANS, filters)):
-        answer["notes"] = [*unknown, *answer.get("notes", [])]
+    if not answer["traces"] and reads.extensions:
+        filters = checked_filters(SPANS, {} if asked.filters is UNSET else asked.filters)
+        notes = await reasons(reads.queries.database, project_id, SPANS, filters, text=trace_filter.q)
+        if notes := [*notes, *answer.get("notes", [])]:
+            answer["notes"] = notes
     answer["traces"] = narrowed(answer["traces"], columns)
     return answer
 
@@ -282,6 +285,8 @@ async def list_spans(reads: Reads, project_id: int, asked: a.ListSpansExtended) 
         room_bytes=reads.payload_bytes,
         opening=reads.opening,
     )
+    if not page["spans"] and reads.extensions and asked.q is not UNSET and asked.cursor is UNSET:
+        page["notes"] = [*page.get("notes", []), TEXT_NOTE]
     await _complete(reads, project_id, page["spans"])
     page["spans"] = narrowed(page["spans"], columns)
     return page

@@ -17,10 +17,12 @@ import trio
 from protocol.refusals import NOT_FOUND, Refusal
 from protocol.storage import Slow
 from svc.domain.attributes.conventions import CONVENTION_FIELDS, PREFIX
+from svc.domain.queries.datasets import SPANS
 from svc.domain.spans.messages import PREVIEW_CHARS
 from svc.store.accounts.saved_views import SavedViewStore
 from svc.store.feedback.reads import FeedbackReads, TraceFeedback
 from svc.store.reads.questions.attributes import promoted_fields
+from svc.store.reads.questions.nothing_found import reasons
 from svc.store.reads.traces.by_payload import resolved
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.trace_counts import TraceCounts, TraceFacets
@@ -119,6 +121,7 @@ async def traces(visit: Visit) -> Html | Go:
         "rail": visit.query.get("trace", ""),
         "ends": None,
         "nearest": (None, None),
+        "reasons": (),
         "preview_chars": PREVIEW_CHARS,
         "by_payload": page_state.by_payload,
     }
@@ -189,7 +192,17 @@ async def _nothing(visit: Visit, asking: Asking, counts: TraceCounts) -> dict[st
     """What is said of an empty list: whether there is anything at all, and what is nearest."""
     ends = await counts.ends(visit.project.id)
     filtered = asking.filters.tokens or asking.filters.text
-    if ends is None or asking.range.low is None or filtered:
+    if ends is not None and filtered:
+        fields = {bar: field for field, bar, _ in FACETS}
+        values = [
+            (field, token.value)
+            for token in asking.filters.tokens
+            if not token.excluded and (field := SPANS.field(fields.get(token.name, token.name))) is not None
+        ]
+        names = {field: bar for field, bar, _ in FACETS}
+        notes = await reasons(visit.means.history, visit.project.id, SPANS, values, names=names)
+        return {"ends": ends, "reasons": notes}
+    if ends is None or asking.range.low is None:
         return {"ends": ends}
     nearest = await counts.nearest(visit.project.id, asking.range.low, asking.range.high or asking.range.now)
     return {"ends": ends, "nearest": nearest}

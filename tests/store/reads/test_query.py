@@ -215,6 +215,10 @@ async def test_no_query_reads_a_whole_table(store: Database) -> None:
         "insert into attribute_value (project_id, field, value, code) select n % 2 + 1, 'agent_path',"
         " 'agent ' || n, chr(n + 100) from generate_series(1, 4000) as n"
     )
+    await store.fetch(
+        "insert into call_site (project_id, id, tagged, first_seen_at)"
+        " select n % 2 + 1, 'site ' || n, true, now() from generate_series(1, 4000) as n"
+    )
     await ProjectStore(store).make_default()
     while (await CubeStore(store).build(NOW, 1000)).more:
         pass

@@ -47,9 +47,10 @@ from svc.store.reads.questions.columns.asked import Grouping
 from svc.store.reads.questions.cube_counts import GroupKey
 from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S, GroupedRows
 from svc.store.reads.questions.measures import ESTIMATED, measure_columns
+from svc.store.reads.questions.nothing_found import reasons
 from svc.store.reads.questions.open_rollups import NOT_CLOSED, OPEN_ROWS
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
-from svc.store.reads.questions.questions import Question, field_of, unknown_values
+from svc.store.reads.questions.questions import Question, field_of
 from svc.store.reads.questions.spans_by_payload import SpansByPayload
 from svc.store.spans.availability import spans_with_payloads
 
@@ -245,8 +246,8 @@ class QueryStore:
     async def _own_notes(
         self, question: Question, groups: Iterable[Mapping[str, Any]], rows: float
     ) -> list[str] | UnsetType:
-        if not rows and (unknown := unknown_values(question.dataset, question.filters)):
-            return unknown
+        if not rows and (notes := await self._reasons(question)):
+            return notes
         if question.dataset is METRIC_ROLLUPS:
             return await self._of_rollups(question, rows)
         if any(ESTIMATED in group for group in groups):
@@ -271,6 +272,9 @@ class QueryStore:
             return UNSET
         shown = f"more than {count(NOTE_ROWS)}" if started > NOTE_ROWS else count(started)
         return [f"0 by arrival; {shown} started in this range: by={EVENT_TIME}"]
+
+    async def _reasons(self, question: Question) -> list[str]:
+        return await reasons(self.database, question.project_id, question.dataset, question.filters)
 
     async def _of_rollups(self, question: Question, total: float) -> list[str] | UnsetType:
         """Since when hours of the answer are not closed, if any is, and whether days are counted too."""

@@ -23,7 +23,7 @@ from protocol.refusals import (
     Refused,
 )
 from protocol.rest.query import FilterValue
-from svc.domain.attributes.conventions import PAYLOAD
+from svc.domain.attributes.conventions import PAYLOAD, PREFIX
 from svc.domain.queries.datasets import DATASETS, METRIC_ROLLUPS, SPANS, TOOL_CALLS, Dataset, Field
 from svc.domain.queries.measures import COUNT, MEASURES, QueryMeasure
 from svc.domain.spans.span import Kind, Status
@@ -193,13 +193,19 @@ def field_of(dataset: Dataset, name: str, *, facet: bool = False) -> Field:
     if field is None or (facet and not field.facetable):
         raise Refused(
             UNKNOWN_FIELD.saying(
-                f"unknown field '{name[:100]}' for dataset '{dataset.name}'"
+                f"unknown field '{name[:100]}' for dataset '{dataset.name}'{_own(dataset, name)}"
                 if field is None
                 else f"dataset '{dataset.name}' is filtered by '{name[:100]}', but not grouped by it",
                 allowed=[f.name for f in dataset.fields if f.facetable or not facet],
             )
         )
     return field
+
+
+def _own(dataset: Dataset, name: str) -> str:
+    """What to write for an attribute that is no convention; names of ours have no dot."""
+    is_own = dataset.has_attributes and "." in name
+    return f"; for an attribute of your own, write {PREFIX}{name[:100]}" if is_own else ""
 
 
 def equals(where: Where, field: Field, value: FilterValue) -> str:

@@ -18,8 +18,9 @@ from svc.domain.queries.datasets import EVENT_TIME, SPANS
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.postgres.rows import STORED_SPAN
 from svc.store.reads.payloads import ROOM_BYTES, Opening
+from svc.store.reads.questions.nothing_found import reasons
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
-from svc.store.reads.questions.questions import Question, ask, checked_filters, unknown_values
+from svc.store.reads.questions.questions import Question, ask, checked_filters
 from svc.store.reads.questions.spans_by_payload import SpansByPayload
 from svc.store.reads.traces.spans import SpanFilter, SpanPage
 from svc.store.spans.availability import key_of, spans_with_payloads
@@ -52,8 +53,8 @@ class FilteredSpans:
         """
         question = _question(project_id, asked, self.filters)
         rows, next_cursor, notes = await self._rows(question, asked.q, limit, cursor)
-        if not rows and (unknown := unknown_values(SPANS, question.filters)):
-            notes = [*unknown, *notes]
+        if not rows:
+            notes = [*await reasons(self.database, project_id, SPANS, question.filters), *notes]
 
         async def work(connection: Connection) -> SpanPage:
             available = await spans_with_payloads(connection, project_id, [key_of(row) for row in rows])
