@@ -60,6 +60,24 @@ def test_a_status_is_of_the_span_that_is_asked_for_and_else_of_the_trace() -> No
     )  # fmt: skip
 
 
+def test_columns_and_payloads_of_a_span_are_asked_of_the_same_one() -> None:
+    read = read_filters('error_type:Late name:"chat x" tool:search payload:"not found" -payload:retry')
+    assert not read.wrong
+    asked = read.between(None, None)
+    assert asked.one_span
+    assert asked.span_fields == (("error_type", "Late"), ("name", "chat x"))
+    assert asked.attributes == (("tool", "search"), ("payload", "not found"))
+    assert asked.without == (("payload", "retry"),)
+    assert read_filters("-error_type:Late").wrong == ["error_type is not excluded; it was left out"]
+    assert read_filters('payload:" "').wrong == ["payload takes the text to search for; it was left out"]
+
+
+def test_a_text_is_looked_for_in_payloads_beside_the_other_filters() -> None:
+    read = read_filters('user:a refund "at once"')
+    assert read.in_payloads == 'user:a payload:"refund at once"'
+    assert read_filters(read.in_payloads).text == ""
+
+
 def test_attributes_are_filters_by_their_name_and_any_key_behind_attr() -> None:
     read = read_filters('environment:prod tag:a -tag:"b c" attr.shop.Tier-2:gold attr.x:"y z"')
     assert read.asked == {

@@ -364,3 +364,51 @@ async def test_a_page_without_time_for_its_figures_says_so_and_draws_nothing(
     text = (await owner.get(f"{PAGE}?by={by}")).text
     assert "Some figures took longer than ten seconds" in text
     assert (await owner.get(f"{PAGE}/csv?by={by}")).status == 200
+
+
+async def spend_beside(store: Database) -> None:
+    """A call of a language model, an embedding, a failed call over MCP, and an agent that adds them up."""
+    start = now() - timedelta(minutes=5)
+    where: dict[str, Any] = {"trace_id": (99).to_bytes(16, "big"), "start": start}
+    usage = {"gen_ai.usage.input_tokens": 1_000_000, "gen_ai.provider.name": "openai"}
+    embedding = {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "text-embedding-3-large"}
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "librarian"}
+    mcp = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "query_ledger"}
+    spans = [
+        one(1, name="answer", attributes=agent | usage, **where),
+        one(2, parent=1, name="chat", attributes=chat | usage, took_s=2, **where),
+        one(3, parent=1, name="embed", attributes=embedding | usage, **where),
+        one(4, parent=1, name="tools/call query_ledger", attributes=mcp, status_code=2, **where),
+    ]
+    await store_of(store, Clock()).write(rows(*spans))
+    await settle_all(store)
+
+
+async def test_what_embeddings_cost_is_spent_and_their_calls_are_calls(
+    store: Database, owner: Visitor
+) -> None:
+    await spend_beside(store)
+    kinds = {row["kind"] for row in await store.fetch("select kind from span")}
+    assert kinds == {"agent", "llm", "embedding", "mcp"}
+    (spent,) = await store.fetch("select sum(total_cost) as cost from span where usage_repeats is null")
+    seen = await owner.get(PAGE)
+    assert f"${spent['cost']:.2f} spent" in html.unescape(heading(seen)).replace("\u00a0", " ")
+    for model in ("gpt-4o", "text-embedding-3-large"):
+        cells = re.search(rf'title="{model}".*?</tr>', seen.text, re.S)
+        assert cells is not None
+        assert 'data-label="Calls">1</td>' in cells[0]
+    file = await owner.get(PAGE.replace("/overview", "/overview/csv"))
+    lines = list(csv.DictReader(file.text.splitlines()))
+    assert sum(Decimal(line["spend_usd"] or "0") for line in lines) == pytest.approx(spent["cost"])
+
+
+async def test_calls_over_mcp_are_calls_of_tools(store: Database, owner: Visitor) -> None:
+    await calls(store, 4)
+    await spend_beside(store)
+    seen = await owner.get(f"{PAGE}?by=tool")
+    cells = re.search(r'title="query_ledger".*?</tr>', seen.text, re.S)
+    assert cells is not None
+    assert 'data-label="Calls">1</td>' in cells[0]
+    said = [text for text, _ in bars(seen.text, "Failed tool calls")]
+    assert said, "a call over MCP and one of four others failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,9 @@ def text(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": content}]}
 
 
-async def conversation(store: Database, turns: int, *, tools: int = 1) -> None:
+async def conversation(
+    store: Database, turns: int, *, tools: int = 1, users: Sequence[str] = ("ada",)
+) -> None:
     """A session whose every model call repeats the history; the last tool of each turn fails."""
     writer, start = store_of(store, Clock()), now() - timedelta(hours=3)
     history: list[dict[str, Any]] = []
@@ -30,7 +33,7 @@ async def conversation(store: Database, turns: int, *, tools: int = 1) -> None:
             "trace_id": (turn + 1).to_bytes(16, "big"),
             "start": start + timedelta(seconds=10 * turn),
         }
-        who = {"user.id": "ada", "session.id": "talk"}
+        who = {"user.id": users[turn % len(users)], "session.id": "talk"}
         history.append(text("user", f"**question** {turn}"))
         model = {
             **who,
@@ -112,3 +115,11 @@ async def test_a_long_trace_is_read_at_both_ends_and_keeps_its_answer(
     page = (await owner.get(PAGE)).text
     assert page.count("answer 0") == 1
     assert "Only its first and last steps are shown" in page
+
+
+async def test_above_each_turn_stands_who_asked(store: Database, owner: Visitor) -> None:
+    await conversation(store, 3, users=("ada", "bob"))
+    page = (await owner.get(PAGE)).text
+    asked = [turn.partition("</p>")[0] for turn in page.split('<p class="small soft who">')[1:]]
+    asked = [line for line in asked if "/user?id=" in line]
+    assert ["bob" if "bob" in line else "ada" for line in asked] == ["ada", "bob", "ada"]

@@ -18,8 +18,8 @@ from svc.domain.queries.measures import COUNT, QueryMeasure
 from svc.store.accounts.kept_charts import TITLE_CHARS, KeptChart
 from svc.web.overview.explore_question import Explored, parameters_of, with_filter
 from svc.web.overview.overview_charts import ChartHead, ChartMaker, ChartSeries, OverviewChart, Tone
-from svc.web.overview.overview_period import DAY, WEEK, DayRange
-from svc.web.overview.overview_reads import Steps, folded_steps, split_steps, text_of
+from svc.web.overview.overview_period import DAY, WEEK, DayRange, Steps, folded_steps, split_steps
+from svc.web.overview.overview_reads import text_of
 from svc.web.shell import words
 from svc.web.shell.measure_text import LABELS, measured_number, measured_text, number_text
 

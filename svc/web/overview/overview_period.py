@@ -1,11 +1,12 @@
 """The days that Overview is about, the same days before them, and the steps that its charts are drawn in.
+Buckets of answers are folded into those.
 
 Pure; written in the address. All of it is in UTC, as buckets are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 import attrs
 
 from protocol.refusals import INVALID_RANGE, Refused
+from protocol.rest.answers import Bucket, Buckets
 from svc.domain.calendar import YEARS, day_of
 from svc.store.accounts.kept_charts import RANGE_DAYS
 from svc.web.shell import words
@@ -37,6 +39,9 @@ NAMED: Final[Mapping[str, tuple[str, str]]] = {
     "30d": ("30 days", "in 30 days"),
 }
 DEFAULT: Final = "week"
+
+#: One number of a series, by step.
+Steps = Sequence[float | None]
 
 
 @attrs.frozen
@@ -147,3 +152,48 @@ def _day(text: str, name: str) -> datetime:
     if not YEARS[0] <= day.year < YEARS[1]:
         raise Refused(INVALID_RANGE.saying(f"'{name}' is a day from {YEARS[0]} on and before {YEARS[1]}"))
     return day
+
+
+def split_steps(
+    period: DayRange,
+    answer: Buckets,
+    figure_of: Callable[[Bucket], float | None],
+    among: Sequence[str | None] = (),
+) -> dict[str | None, Steps]:
+    """The series of the largest values by step, and what is left of all buckets as None.
+
+    `among` are the values that may stand apart, in their order; any may where it names none.
+    """
+    total = folded_steps(period, answer.buckets, figure_of)
+    values = [value for value in among if value is not None]
+    series = {str(line.value): line.buckets for line in answer.series or () if line.value is not None}
+    apart = {
+        value: folded_steps(period, series[value], figure_of) for value in values or series if value in series
+    }
+    remainder = [
+        None if all_ is None else max(0.0, all_ - sum(steps[number] or 0.0 for steps in apart.values()))
+        for number, all_ in enumerate(total)
+    ]
+    split: dict[str | None, Steps] = {
+        value: steps for value, steps in apart.items() if any(step for step in steps)
+    }
+    # What floats leave over is nothing.
+    if not split or any(
+        (step or 0.0) > 1e-6 * (all_ or 1.0) for step, all_ in zip(remainder, total, strict=True)
+    ):
+        split[None] = remainder
+    return split
+
+
+def folded_steps(
+    period: DayRange,
+    buckets: Iterable[Bucket],
+    figure_of: Callable[[Bucket], float | None],
+) -> Steps:
+    """A figure of buckets by step; None where no bucket has one."""
+    steps: list[float | None] = [None] * len(period.starts)
+    for bucket in buckets:
+        number, value = period.place(words.parsed(bucket.bucket_start)), figure_of(bucket)
+        if value is not None and 0 <= number < len(steps):
+            steps[number] = (steps[number] or 0.0) + value
+    return steps

@@ -1,14 +1,14 @@
 """What Overview reads: traces over time, spend, tokens and durations of calls, and their split by one field.
 
 Called by `svc.web.overview.overview`. All are asked by event time and under one deadline, three at once; what
-was not answered in time stays empty, and the page says so. Calls are those of models, or of tools where
-these are split.
+was not answered in time stays empty, and the page says so. Calls are those of models, embeddings too, or of
+tools, over MCP too, where these are split. What is spent is what all spans say.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -16,10 +16,11 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocol.rest.answers import Bucket, Buckets, Measured
+from protocol.rest.answers import Bucket, Measured
 from protocol.storage import Slow
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.detect.engine.histogram import Histogram
+from svc.store.aggregates.vitals import MODEL_KINDS, TOOL_KINDS
 from svc.store.postgres.database import Database
 from svc.store.postgres.together import run_together
 from svc.store.reads.questions.query import QueryStore
@@ -27,8 +28,7 @@ from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.traces.trace_counts import TraceCounts
 from svc.store.reads.traces.trace_drawing import TraceHistogram
 from svc.store.reads.traces.trace_filter import TraceFilter
-from svc.web.overview.overview_period import DayRange
-from svc.web.shell import words
+from svc.web.overview.overview_period import DayRange, Steps, folded_steps, split_steps
 from svc.web.shell.measure_text import measured_number
 
 TIMEOUT_S: Final = 10.0
@@ -42,27 +42,23 @@ _RANKED: Final = 1_000
 
 @attrs.frozen
 class Dimension:
-    """What is split by: its name, the field of spans, the kind of calls that have it, its name in the bar."""
+    """What is split by: its name, the field of spans, its name in the bar."""
 
     label: str
     field: str
-    kind: str
     bar: str
-
-    @property
-    def has_cost(self) -> bool:
-        """Whether its calls have a price and tokens."""
-        return self.kind == "llm"
+    #: Whether its calls have a price and tokens; else they are calls of tools.
+    has_cost: bool = True
 
 
 DIMENSIONS: Final[Mapping[str, Dimension]] = {
-    "model": Dimension("Model", "model_id", "llm", "model"),
-    "site": Dimension("Call site", "call_site_id", "llm", "site"),
-    "agent": Dimension("Agent", "agent_path", "llm", "agent_path"),
-    "tool": Dimension("Tool", "tool", "tool", "tool"),
-    "user": Dimension("User", "user_id", "llm", "user"),
-    "release": Dimension("Release", "release", "llm", "release"),
-    "environment": Dimension("Environment", "environment", "llm", "environment"),
+    "model": Dimension("Model", "model_id", "model"),
+    "site": Dimension("Call site", "call_site_id", "site"),
+    "agent": Dimension("Agent", "agent_path", "agent_path"),
+    "tool": Dimension("Tool", "tool", "tool", has_cost=False),
+    "user": Dimension("User", "user_id", "user"),
+    "release": Dimension("Release", "release", "release"),
+    "environment": Dimension("Environment", "environment", "environment"),
 }
 
 
@@ -80,8 +76,29 @@ class CallSums:
     p95_ms: float | None = None
 
 
-#: One number of a series, by step.
-Steps = Sequence[float | None]
+@attrs.frozen
+class _Kinds:
+    """Kinds of spans that were called in a period and the one before it, the usual one first; and whether
+    spans that are no call of a language model have a cost or tokens of their own.
+    """
+
+    models: Sequence[str] = MODEL_KINDS[:1]
+    tools: Sequence[str] = TOOL_KINDS[:1]
+    spent_elsewhere: bool = False
+
+    def called(self, dimension: Dimension) -> Sequence[str]:
+        """Those of the calls that are split."""
+        return self.models if dimension.has_cost else self.tools
+
+    @property
+    def spending(self) -> str | None:
+        """The kind that spends, None for all."""
+        return None if self.spent_elsewhere else MODEL_KINDS[0]
+
+
+_FIGURES: Final = ("errors", "duration_p50", "duration_p95")
+_COSTS: Final = ("cost", "tokens")
+_ALL: Final = (*_FIGURES, *_COSTS)
 
 
 @attrs.define
@@ -119,13 +136,14 @@ class OverviewReads:
         # Where there is no time, charts are drawn of nothing.
         nothing: Steps = [None] * len(period.starts)
         overview = Overview(p50=nothing, p95=nothing, tool_calls=nothing, tool_failures=nothing)
+        kinds = _Kinds()
 
         async def read_calls() -> None:
-            overview.rows, overview.calls = await self._calls(period, dimension, by_value=by_value)
+            overview.rows, overview.calls = await self._calls(period, dimension, kinds, by_value=by_value)
 
         async def read_calls_before() -> None:
             rows_before, overview.calls_before = await self._calls(
-                period.before, dimension, by_value=by_value
+                period.before, dimension, kinds, by_value=by_value
             )
             overview.rows_before = {row.value: row for row in rows_before}
 
@@ -134,17 +152,31 @@ class OverviewReads:
             overview.traces_before = await self._traces(period.before)
 
         with trio.move_on_after(TIMEOUT_S) as patience:
+            kinds = await self._kinds(period)
             await run_together(
                 read_traces,
-                partial(self._series, period, dimension, overview),
+                partial(self._series, period, dimension, kinds, overview),
                 read_calls,
                 read_calls_before,
             )
         overview.slow = patience.cancelled_caught or overview.traces is None
         return overview
 
-    def _question(self, period: DayRange, kind: str, measure: str, *beside: str) -> Question:
-        filters = {"kind": kind, **self.filters}
+    async def _kinds(self, period: DayRange) -> _Kinds:
+        if "kind" in self.filters:
+            return _Kinds()
+        over_both = attrs.evolve(period, low=period.before.low)
+        question = self._question(over_both, None, *_COSTS)
+        ranked, _ = await QueryStore(self.database).ranked(question, "kind", _RANKED)
+        sums = {str(facet.value): call_sums(text_of(facet.value), facet) for facet in ranked.facets}
+        return _Kinds(
+            [kind for kind in MODEL_KINDS if kind in sums] or MODEL_KINDS[:1],
+            [kind for kind in TOOL_KINDS if kind in sums] or TOOL_KINDS[:1],
+            any(_is_any(row) for kind, row in sums.items() if kind != MODEL_KINDS[0]),
+        )
+
+    def _question(self, period: DayRange, kind: str | None, measure: str, *beside: str) -> Question:
+        filters = {**({} if kind is None else {"kind": kind}), **self.filters}
         return ask(
             self.project_id,
             "spans",
@@ -167,26 +199,33 @@ class OverviewReads:
         except Slow:
             return None
 
-    async def _series(self, period: DayRange, dimension: Dimension, overview: Overview) -> None:
+    async def _series(
+        self, period: DayRange, dimension: Dimension, kinds: _Kinds, overview: Overview
+    ) -> None:
         queries = QueryStore(self.database)
         interval = "hour" if period.step.days < 1 else "day"
         field = dimension.field if dimension.has_cost else None
-        usage = self._question(period, "llm", "cost", "tokens")
+        usage = self._question(period, kinds.spending, *_COSTS)
         answer = await queries.timeseries(usage, interval, field, SHOWN_APART)
         overview.spend = split_steps(period, answer, _cost)
         if field is not None and list(overview.spend) == [None]:
             # Nothing has a price, so those with the most tokens stand apart.
-            usage = self._question(period, "llm", "tokens")
+            usage = self._question(period, kinds.spending, "tokens")
             answer = await queries.timeseries(usage, interval, field, SHOWN_APART)
         # Of the same values, so that a colour is one of them in both charts.
         overview.tokens = split_steps(period, answer, _all_tokens, among=list(overview.spend))
-        tools = await queries.timeseries(self._question(period, "tool", "errors"), interval)
-        overview.tool_calls = folded_steps(period, tools.buckets, lambda bucket: bucket.count or None)
+        tools: list[Bucket] = []
+        for kind in kinds.tools:
+            tools += (await queries.timeseries(self._question(period, kind, "errors"), interval)).buckets
+        overview.tool_calls = folded_steps(period, tools, lambda bucket: bucket.count or None)
         overview.tool_failures = folded_steps(
-            period, tools.buckets, lambda bucket: bucket.figure("errors") if bucket.count else None
+            period, tools, lambda bucket: bucket.figure("errors") if bucket.count else None
         )
-        lengths = self._question(period, dimension.kind, "duration_p95")
-        durations = await queries.durations(lengths, interval)
+        await self._read_durations(period, kinds.called(dimension)[0], interval, overview)
+
+    async def _read_durations(self, period: DayRange, kind: str, interval: str, overview: Overview) -> None:
+        lengths = self._question(period, kind, "duration_p95")
+        durations = await QueryStore(self.database).durations(lengths, interval)
         bins: list[Counter[int]] = [Counter() for _ in period.starts]
         bin_of_duration = lru_cache(maxsize=None)(partial(bin_of, unit=UNIT_MS))
         for start, by_length in durations.items():
@@ -196,33 +235,48 @@ class OverviewReads:
         overview.p50, overview.p95 = ([_quantile(counts, share) for counts in bins] for share in (0.5, 0.95))
 
     async def _calls(
-        self, period: DayRange, dimension: Dimension, *, by_value: bool
+        self, period: DayRange, dimension: Dimension, kinds: _Kinds, *, by_value: bool
     ) -> tuple[Sequence[CallSums], CallSums]:
         """What calls come to by value, where asked, and all of them."""
+        apart = kinds.spent_elsewhere or not dimension.has_cost
+        split_by = dimension.field if by_value else None
+        asked: list[tuple[str | None, Sequence[str], str | None]] = [
+            (kind, _FIGURES if apart else _ALL, split_by) for kind in kinds.called(dimension)
+        ]
+        if apart:
+            # What is spent does not depend on what is called, or on what is split.
+            asked.append((kinds.spending, _COSTS, split_by if dimension.has_cost else None))
+        rows: dict[str | None, CallSums] = {}
+        total = CallSums()
+        for question in asked:
+            of_values, of_all = await self._sums(period, *question)
+            total = beside(total, of_all)
+            for row in of_values:
+                rows[row.value] = beside(rows.get(row.value, CallSums(row.value)), row)
+        ranked = sorted(
+            filter(_is_any, rows.values()),
+            key=lambda row: (-(row.cost or 0), -row.calls, row.value is None, row.value or ""),
+        )
+        return ranked, total
+
+    async def _sums(
+        self, period: DayRange, kind: str | None, measures: Sequence[str], split_by: str | None
+    ) -> tuple[Sequence[CallSums], CallSums]:
+        """By value of a field, where one is split by, and all; those with the most of what ranks them."""
         queries = QueryStore(self.database)
+        if split_by is None:
+            return (), call_sums(None, await queries.count(self._question(period, kind, *measures)))
         rows: list[CallSums] = []
-        if by_value:
-            for ranked_by in ("cost", "tokens") if dimension.has_cost else ("count",):
-                beside = [name for name in _measures(dimension) if name != ranked_by]
-                question = self._question(period, dimension.kind, ranked_by, *beside)
-                ranked, total = await queries.ranked(question, dimension.field, _RANKED)
-                rows = [call_sums(text_of(facet.value), [facet]) for facet in ranked.facets]
-                if len(rows) < _RANKED or rows[0].cost is not None:
-                    break
-        else:
-            total = await queries.count(self._question(period, dimension.kind, *_measures(dimension)))
-        answers = [total]
-        if not dimension.has_cost:
-            # What is spent does not depend on what is split.
-            answers.append(await queries.count(self._question(period, "llm", "cost", "tokens")))
-        rows.sort(key=lambda row: (-(row.cost or 0), -row.calls, row.value is None, row.value or ""))
-        return rows, call_sums(None, answers)
-
-
-def _measures(dimension: Dimension) -> tuple[str, ...]:
-    """What is asked of each value; the count comes with any of it."""
-    costs = ("cost", "tokens") if dimension.has_cost else ()
-    return ("errors", "duration_p50", "duration_p95", *costs)
+        total = CallSums()
+        for ranked_by in _COSTS if "cost" in measures else ("count",):
+            others = [name for name in measures if name != ranked_by]
+            question = self._question(period, kind, ranked_by, *others)
+            ranked, answer = await queries.ranked(question, split_by, _RANKED)
+            rows = [call_sums(text_of(facet.value), facet) for facet in ranked.facets]
+            total = call_sums(None, answer)
+            if len(rows) < _RANKED or rows[0].cost is not None:
+                break
+        return rows, total
 
 
 def text_of(value: object) -> str | None:
@@ -230,23 +284,38 @@ def text_of(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def call_sums(value: str | None, answers: Sequence[Measured]) -> CallSums:
-    """From answers that each measure some of it; the count is that of the first."""
-
-    def figure(name: str) -> Any:
-        figures = (answer.figure(name) for answer in answers)
-        return next((number for number in figures if number is not None), None)
-
-    cost = figure("cost")
+def call_sums(value: str | None, answer: Measured) -> CallSums:
+    """From an answer that measures some of it."""
+    cost = answer.figure("cost")
+    # Where only what was spent is asked for, the spans that say it are no calls.
+    calls = 0 if answer.figure("errors") is None else answer.figure("count")
     return CallSums(
         value,
-        int(figure("count") or 0),
-        int(figure("errors") or 0),
+        int(calls or 0),
+        int(answer.figure("errors") or 0),
         None if cost is None else Decimal(cost),
-        int(figure("unpriced_spans") or 0),
-        figure("tokens") or {},
-        figure("duration_p50"),
-        figure("duration_p95"),
+        int(answer.figure("unpriced_spans") or 0),
+        answer.figure("tokens") or {},
+        answer.figure("duration_p50"),
+        answer.figure("duration_p95"),
+    )
+
+
+def _is_any(row: CallSums) -> bool:
+    return bool(row.calls or row.cost or row.unpriced or any(row.tokens.values()))
+
+
+def beside(row: CallSums | None, other: CallSums) -> CallSums:
+    """Two rows of one value as one. Quantiles of two kinds of calls are none of both: those of the first."""
+    return (
+        other
+        if row is None
+        else attrs.evolve(
+            together((row, other)),
+            value=row.value,
+            p50_ms=other.p50_ms if row.p50_ms is None else row.p50_ms,
+            p95_ms=other.p95_ms if row.p95_ms is None else row.p95_ms,
+        )
     )
 
 
@@ -278,51 +347,6 @@ def _cost(bucket: Bucket) -> float | None:
 
 def _all_tokens(bucket: Bucket) -> float | None:
     return measured_number("tokens", bucket)
-
-
-def split_steps(
-    period: DayRange,
-    answer: Buckets,
-    figure_of: Callable[[Bucket], float | None],
-    among: Sequence[str | None] = (),
-) -> dict[str | None, Steps]:
-    """The series of the largest values by step, and what is left of all buckets as None.
-
-    `among` are the values that may stand apart, in their order; any may where it names none.
-    """
-    total = folded_steps(period, answer.buckets, figure_of)
-    values = [value for value in among if value is not None]
-    series = {str(line.value): line.buckets for line in answer.series or () if line.value is not None}
-    apart = {
-        value: folded_steps(period, series[value], figure_of) for value in values or series if value in series
-    }
-    remainder = [
-        None if all_ is None else max(0.0, all_ - sum(steps[number] or 0.0 for steps in apart.values()))
-        for number, all_ in enumerate(total)
-    ]
-    split: dict[str | None, Steps] = {
-        value: steps for value, steps in apart.items() if any(step for step in steps)
-    }
-    # What floats leave over is nothing.
-    if not split or any(
-        (step or 0.0) > 1e-6 * (all_ or 1.0) for step, all_ in zip(remainder, total, strict=True)
-    ):
-        split[None] = remainder
-    return split
-
-
-def folded_steps(
-    period: DayRange,
-    buckets: Iterable[Bucket],
-    figure_of: Callable[[Bucket], float | None],
-) -> Steps:
-    """A figure of buckets by step; None where no bucket has one."""
-    steps: list[float | None] = [None] * len(period.starts)
-    for bucket in buckets:
-        number, value = period.place(words.parsed(bucket.bucket_start)), figure_of(bucket)
-        if value is not None and 0 <= number < len(steps):
-            steps[number] = (steps[number] or 0.0) + value
-    return steps
 
 
 def _quantile(bins: Counter[int], share: float) -> float | None:

@@ -12,8 +12,8 @@ import attrs
 from svc.domain.quantities import compact, typed
 from svc.store.reads.traces.trace_drawing import TraceBucket, TraceHistogram
 from svc.web.overview.overview_charts import ChartHead, ChartMaker, ChartSeries, OverviewChart, Tone
-from svc.web.overview.overview_period import DayRange
-from svc.web.overview.overview_reads import CallSums, Dimension, Overview, Steps, together
+from svc.web.overview.overview_period import DayRange, Steps
+from svc.web.overview.overview_reads import CallSums, Dimension, Overview, together
 from svc.web.overview.vital_changes import ENOUGH, VitalChange
 from svc.web.shell import words
 

@@ -21,7 +21,7 @@ from svc.domain.feedback.entries import AskedFeedback, WrongFeedback
 from svc.domain.marks.table import MARK_NAMES, MARKS, MarkName
 from svc.domain.quantities import count
 from svc.domain.spans.span import Kind
-from svc.store.reads.traces.traces import TraceFilter
+from svc.store.reads.traces.trace_filter import SPAN_COLUMNS, TraceFilter
 from svc.web.shell.ranges import TimeRange
 
 _TOKEN: Final = re.compile(r'(?:(-?)((?:trace\.)?[a-z_]+|attr\.[^\s:"]{1,120}):)?("(?:[^"\\]|\\.)*"|\S+)')
@@ -144,6 +144,11 @@ class FilterField:
     values: Sequence[str] = ()
 
 
+def _column(name: str) -> Callable[[str], dict[str, Any]]:
+    """A column of spans, asked for beside their attributes."""
+    return lambda value: {"attributes": ((name, value),)}
+
+
 def _text_field(name: str, says: str, example: str, field: str) -> FilterField:
     return FilterField(name, says, example, _text(field), _without(_text(field)))
 
@@ -181,6 +186,14 @@ FIELDS: Final = {
         _text_field("site", "call site of a span", "support.answer", "call_site_id"),
         _text_field("model", "model of a span", "gpt-4o", "model"),
         FilterField("kind", "kind of a span", "tool", _kind, _without(_kind), get_args(Kind)),
+        *(
+            FilterField(name, says, example, _column(name))
+            for name, says, example in (
+                ("error_type", "how a span failed", "TimeoutError"),
+                ("name", "name of a span", "chat gpt-4o"),
+                ("provider", "provider of a span's model", "openai"),
+            )
+        ),
         FilterField(
             *("mark", "a fact that is stated of it", "args_break_schema"),
             lambda value: {"marks": (_mark(value),)},
@@ -285,7 +298,13 @@ class Filters:
 
     def between(self, low: datetime | None, high: datetime | None) -> TraceFilter:
         """What the store is asked, between two instants."""
-        return TraceFilter(low=low, high=high, q=self.text or None, **self.asked)
+        fields = self.asked.get("attributes", ())
+        criteria = {
+            **self.asked,
+            "attributes": tuple(field for field in fields if field[0] not in SPAN_COLUMNS),
+            "span_fields": tuple(field for field in fields if field[0] in SPAN_COLUMNS),
+        }
+        return TraceFilter(low=low, high=high, q=self.text or None, **criteria)
 
 
 def unknown_filter(name: str, names: Collection[str], outcome: str, *, attributes: bool = True) -> str:
@@ -375,5 +394,6 @@ def _criterion(field: FilterField, value: str, *, excluded: bool) -> dict[str, A
     if not excluded:
         return field.read(value)
     if field.exclude is None:
-        raise WrongValue(f"{field.name} is not excluded; turn its sign round")
+        remedy = "; turn its sign round" if field.name in ("latency", "cost") else ""
+        raise WrongValue(f"{field.name} is not excluded{remedy}")
     return field.exclude(value)
