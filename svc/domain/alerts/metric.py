@@ -75,11 +75,16 @@ def figure_of(params: MetricParams, window: HourFigures) -> float | None:
             return Histogram.of_dense(window.durations).quantile(0.95, UNIT_MS)
 
 
+def is_too_small(params: MetricParams, window: HourFigures) -> bool:
+    """Whether a window has too few rows to be judged; where a count or cost falls, few are what is sought."""
+    falls = params.bound in ("below", "falls") and params.figure in ("count", "cost")
+    return window.n < params.least and not falls
+
+
 def judge(params: MetricParams, window: HourFigures, before: Sequence[HourFigures] = ()) -> JudgedFigure:
     """Whether the rule's condition holds of a window. `before` are the same windows of the days before."""
     value = figure_of(params, window)
-    falls = params.bound in ("below", "falls") and params.figure in ("count", "cost")
-    if value is None or (window.n < params.least and not falls):
+    if value is None or is_too_small(params, window):
         return JudgedFigure(False, value, None)
     if params.bound in ("above", "below"):
         holds = value > params.value if params.bound == "above" else value < params.value
@@ -126,3 +131,14 @@ def firings(
             moments.append(moment)
         firing = holds
     return moments
+
+
+def too_small(
+    params: MetricParams, hours: Sequence[HourFigures], first: datetime, since: datetime
+) -> tuple[int, int]:
+    """Of the windows with rows that end after a moment: how many have too few to be judged, and all."""
+    width = params.window_hours
+    ends = range(max(width, int((since - first) / _HOUR) + 1), len(hours) + 1)
+    windows = [summed(hours[end - width : end]) for end in ends]
+    filled_windows = [window for window in windows if window.n]
+    return sum(is_too_small(params, window) for window in filled_windows), len(filled_windows)

@@ -211,6 +211,12 @@ async def test_the_backtest_tells_the_hours_at_which_a_condition_began(store: Da
     found = await AlertBacktest(store).run(1, "metric", params, NOW)
     assert (found.judged, found.fired) == (True, 2)
     assert found.instants == [NOW - timedelta(days=3, hours=-1), NOW - timedelta(days=20, hours=-1)]
+    assert "rows" not in found.note
+    # Too few rows are said to be too few.
+    wanting = read_params("metric", {"dataset": "spans", "value": 3, "least": 5})
+    found = await AlertBacktest(store).run(1, "metric", wanting, NOW)
+    assert found.fired == 0
+    assert found.note.endswith("; 3 of 3 windows held fewer than 5 rows, so nothing is sent for them")
 
 
 async def test_the_backtest_of_cases_goes_by_their_trails(store: Database, clock: Clock) -> None:

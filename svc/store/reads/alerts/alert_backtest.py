@@ -11,7 +11,7 @@ import attrs
 from protocol.alerts import RuleKind, WouldHaveFired
 from protocol.storage import Slow
 from svc.domain.alerts.calendar import digests_since
-from svc.domain.alerts.metric import DAYS_BEFORE, firings
+from svc.domain.alerts.metric import DAYS_BEFORE, firings, too_small
 from svc.domain.alerts.params import (
     BackupParams,
     CaseParams,
@@ -26,6 +26,7 @@ from svc.domain.alerts.params import (
 from svc.domain.alerts.sampled import SampledParams, sampled_firings
 from svc.domain.alerts.silence import silences
 from svc.domain.calendar import hour_of
+from svc.domain.quantities import count, counted
 from svc.store.postgres.database import Database
 from svc.store.reads.alerts.alert_figures import AlertFigures
 from svc.store.reads.alerts.alert_history import AlertHistory
@@ -35,8 +36,9 @@ BACKTESTED: Final = timedelta(days=28)
 INSTANTS_SHOWN: Final = 200
 
 _CASES: Final = "by the trails of cases that are still kept, with the severity that each has now"
-_FIGURES: Final = "by whole hours; the rule itself looks every five minutes"
-_PAYLOADS: Final = "by whole hours; the rule itself looks every quarter of an hour"
+_FIGURES: Final = "by what arrived, in whole hours; the rule itself looks every five minutes"
+_PAYLOADS: Final = "by what arrived, in whole hours; the rule itself looks every quarter of an hour"
+_TOO_SMALL: Final = "; {small} of {windows} held fewer than {least} rows, so nothing is sent for them"
 _SILENCES: Final = "by the days on which each service was heard, of the last 30"
 _LETTERS: Final = "by the dead letters that still wait; those replayed or discarded are not known any more"
 _DIGESTS: Final = "by the calendar"
@@ -100,6 +102,10 @@ class AlertBacktest:
         if known_since >= now:
             return WouldHaveFired(judged=False, fired=0, instants=[], since=since, note=hours.note)
         instants = firings(params, hours.figures, hours.first, known_since)
+        small, filled_windows = too_small(params, hours.figures, hours.first, known_since)
+        if small:
+            windows = counted(filled_windows, "window")
+            note += _TOO_SMALL.format(small=count(small), windows=windows, least=count(params.least))
         return _would_have_fired(instants, known_since, note)
 
 
