@@ -6,7 +6,7 @@ runs in is `serving`; `process` starts it.
 1. `rounds` lists the work of the process. `tally_updater` goes over the projects in which
    settled traces wait.
 2. `counting.tallying` holds a project and reads some of its traces by `counting.settled_traces`.
-3. `detectors.table` shows each trace to every detector; `detectors.tool_error` is one of them.
+3. `detectors.table` shows each trace to every detector; `detectors.call_errors` is one of them.
 4. `counting.tallies` adds up what they saw, by subject and slot, and notes what became due for judges.
 5. `detector_runner` holds a project for a detector; `judging.due` says which slots changed.
 6. `judge` hands the tallies of a subject to `findings.judging`, which asks `engine.rate_engine` about shares

@@ -17,9 +17,9 @@ import attrs
 
 from protocol.detection import Cause, Detection, Firing, Ref, Sight
 from svc.detecting.detector_runner import DetectorRunner, Scope
+from svc.domain.detect.detectors.call_errors import TOOL_ERROR
 from svc.domain.detect.detectors.model_change import CHANGED_SHARE, models_of, new_models
 from svc.domain.detect.detectors.new_signature import BASELINE_FAILURES, NEW_SHARE, new_since
-from svc.domain.detect.detectors.tool_error import TOOL_ERROR
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, day_start, slot_at
 from svc.domain.detect.findings import severity
 from svc.domain.detect.findings.bucket import BucketState, Watched

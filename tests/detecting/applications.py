@@ -48,6 +48,8 @@ FAULTS: Final = (
                                tool="search", tool_errors=0.35, error_type="QuotaExceeded"),),
         tools={"search": 0.15, "pay": 0.01}),
     App("again", 150, (Planted("retried", 21 * DAY + 9 * HOUR, tool="pay", tool_errors=0.5),), retries=2),
+    App("refused", 120, (Planted("provider refuses", 20 * DAY + 9 * HOUR, found=("model_error",),
+                                 model_errors=0.25, error_type="RateLimitError"),), model_errors=0.02),
     App("shared", 300, (Planted("first of two", 18 * DAY + 9 * HOUR, 21 * DAY, tool="search",
                                 tool_errors=0.3),
                         Planted("second of two", 18 * DAY + 15 * HOUR, 21 * DAY, tool="pay",
@@ -69,6 +71,7 @@ HEALTHY: Final = (
     App("bimodal", 120, slow_mode=0.3),
     App("lonely", 80, sessions=False),
     App("constant", 80, noise=0.0),
+    App("limited", 120, model_errors=0.06),
     App("tiny", 20),
 )
 

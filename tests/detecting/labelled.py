@@ -46,6 +46,8 @@ class Planted:
     tool: str | None = None
     tool_errors: float | None = None
     error_type: str = "Timeout"
+    #: The share of model calls that fail.
+    model_errors: float | None = None
     creeping: timedelta | None = None
     tool_slower: float = 1.0
     model_slower: float = 1.0
@@ -103,6 +105,8 @@ class App:
     sessions: bool = True
     #: The share of model calls that take six times as long.
     slow_mode: float = 0.0
+    #: The share of model calls that fail.
+    model_errors: float = 0.0
     #: Answers are JSON.
     json: bool = False
     model: str = "gpt-4o-mini"
@@ -265,14 +269,26 @@ class _Turn:
                 said += f" {one.says}"
             if dice.random() < one.cut:
                 reason, said = one.reason, said if one.reason else ""
+        attributes = _model_attributes(app, model, int(tokens * prompt), int(tokens) // 4, said, reason)
+        error = self._refused()
+        if error is not None:
+            attributes = {name: value for name, value in attributes.items() if name in _ASKED}
         self._add(
             f"chat {model}",
             self.passed_s,
             took_s,
-            _model_attributes(app, model, int(tokens * prompt), int(tokens) // 4, said, reason)
-            | {"svc.call_site.id": self.site},
+            attributes | {"svc.call_site.id": self.site},
+            error=error,
+            status_code=0 if error is None else 2,
         )
         self.passed_s += took_s
+
+    def _refused(self) -> str | None:
+        """How the provider refuses a call, None where it answers."""
+        rates = [(one.model_errors, one.error_type) for one in self.live if one.model_errors is not None]
+        rate, kind = max(rates, default=(self.app.model_errors, "Timeout"))
+        # Drawn only where there is a rate, so that all others stay as they were drawn.
+        return kind if rate and self.dice.random() < rate else None
 
     def _add(
         self, name: str, begin_s: float, took_s: float, attributes: dict[str, Any], *, root: bool = False,
@@ -297,6 +313,10 @@ class _Turn:
             **fields,
         )
         self.spans.insert(0, made) if root else self.spans.append(made)
+
+
+#: What a call says that got no answer.
+_ASKED: Final = frozenset({"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"})
 
 
 def _malformed(said: str, form: str) -> str:

@@ -17,7 +17,7 @@ from tests.detecting.scoring import Score, read
 from tests.store.spans.test_writing import fetch
 
 #: A handful of applications with their traces a day, as much as may be replayed within a test.
-A_DAY = {"rarely": 60, "broken": 40, "leak": 10, "passing": 10, "dear": 60, "tiny": 20}
+A_DAY = {"rarely": 60, "broken": 40, "leak": 10, "passing": 10, "dear": 60, "refused": 60, "tiny": 20}
 APPS = tuple(attrs.evolve(app, a_day=A_DAY[app.name]) for app in FAULTS + HEALTHY if app.name in A_DAY)
 
 

@@ -93,7 +93,7 @@ def test_a_report_is_bounded_whatever_a_round_counts_or_says() -> None:
 
 def test_names_of_rounds_are_the_ones_that_operators_know() -> None:
     judges = [f"judge-{name.replace('_', '-')}" for name, one in DETECTORS.items() if one.measures]
-    assert len(judges) == 12
+    assert len(judges) == 13
     assert [row.name for row in ROUNDS] == [
         "trace-folder",
         *judges,

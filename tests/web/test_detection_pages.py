@@ -128,7 +128,7 @@ def test_a_case_names_the_new_kinds_of_failure_that_came_with_it_and_not_twice()
 async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged: Replica) -> None:
     owner = await signed_in(judged)
     page = await owner.get(BASE + "/detectors")
-    assert re.match(r"12 detectors active, \d with open findings", heading(page))
+    assert re.match(r"13 detectors active, \d with open findings", heading(page))
     assert "unavailable: needs the encoder service" in page.text
     one = await owner.get(BASE + "/detectors/tool_error")
     assert "1 alarm" in heading(one)

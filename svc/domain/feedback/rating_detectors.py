@@ -28,9 +28,9 @@ from svc.domain.detect.detectors.base import (
     rated,
     slot_of,
 )
+from svc.domain.detect.detectors.call_errors import RISE_TUNING
 from svc.domain.detect.detectors.duration_drift import FLOOR_TUNING
 from svc.domain.detect.detectors.settled_trace import SettledTrace
-from svc.domain.detect.detectors.tool_error import RISE_TUNING
 from svc.domain.feedback.entries import Better, Rating
 
 #: By which end is the good one: the measure of names of 0 and 1, and of all others.

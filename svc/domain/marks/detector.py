@@ -18,8 +18,8 @@ from svc.domain.detect.detectors.base import (
     site,
     slot_of,
 )
+from svc.domain.detect.detectors.call_errors import RISE_TUNING
 from svc.domain.detect.detectors.settled_trace import SettledTrace
-from svc.domain.detect.detectors.tool_error import RISE_TUNING
 from svc.domain.marks.rules import marks_of
 from svc.domain.marks.table import EVIDENCE_MARKS, MarkName, TraceMark
 from svc.domain.marks.tool_calls import CallsOfTrace, calls_of

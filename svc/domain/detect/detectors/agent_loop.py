@@ -18,8 +18,8 @@ from svc.domain.detect.detectors.base import (
     slot_of,
     tool,
 )
+from svc.domain.detect.detectors.call_errors import RISE_TUNING
 from svc.domain.detect.detectors.settled_trace import CALLED, SettledTrace
-from svc.domain.detect.detectors.tool_error import RISE_TUNING
 
 #: So many calls of one tool with the same arguments within one trace are a loop.
 LOOP_CALLS: Final = 5

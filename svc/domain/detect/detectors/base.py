@@ -30,6 +30,7 @@ from svc.domain.traces.agent_path import BETWEEN
 
 MeasureName = Literal[
     "tool_error_rate",
+    "model_error_rate",
     "tool_duration",
     "turn_duration",
     "turn_cost",
@@ -76,6 +77,7 @@ class Measure:
 #: Every measure.
 MEASURES: Final[dict[MeasureName, Measure]] = {
     "tool_error_rate": Measure(),
+    "model_error_rate": Measure(),
     "tool_duration": Measure(unit=UNIT_MS),
     "turn_duration": Measure(unit=UNIT_MS),
     "turn_cost": Measure(unit=UNIT_DOLLARS),

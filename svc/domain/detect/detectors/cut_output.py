@@ -20,8 +20,8 @@ from svc.domain.detect.detectors.base import (
     site,
     slot_of,
 )
+from svc.domain.detect.detectors.call_errors import RISE_TUNING
 from svc.domain.detect.detectors.settled_trace import SettledTrace, SpanTexts, TracedSpan, is_blank
-from svc.domain.detect.detectors.tool_error import RISE_TUNING
 
 #: How providers say that an answer ran into its limit, in lower case.
 CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit"})

@@ -28,13 +28,13 @@ from svc.domain.detect.detectors.base import (
     site,
     slot_of,
 )
+from svc.domain.detect.detectors.call_errors import RISE_TUNING
 from svc.domain.detect.detectors.settled_trace import (
     SettledTrace,
     SpanTexts,
     TracedSpan,
     is_blank,
 )
-from svc.domain.detect.detectors.tool_error import RISE_TUNING
 
 #: So many answers tell what a call site answers. It answers with JSON when so large a share of them is JSON:
 #: the rest, refusals and cut answers, is its usual rate of what is malformed. Of the JSON so large a share

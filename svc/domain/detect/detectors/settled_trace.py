@@ -44,8 +44,7 @@ _CHANGING: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9]+")
 #: So much of a prompt or of definitions is hashed.
 _HASHED_CHARS: Final = 1 << 18
 _HASH_CHARS: Final = 12
-#: An application says the same prompts and defines the same tools again and again: of so many the hash is
-#: remembered. To take the changing parts out of 900 characters costs 25 µs (measured November 2026).
+#: Prompts and definitions come again and again: of so many the hash is remembered (25 µs for 900 characters).
 _AGAIN: Final = 4096
 _Source = TypeVar("_Source", str, bytes)
 
@@ -66,11 +65,10 @@ class SpanTexts(msgspec.Struct, eq=False, gc=False):
     `media` whether it holds more than text. `finish_reasons` are in lower case. `arguments` and `result` are
     a tool's own, as canonical text. `prompt` and `tools` are hashes of the instructions and of the
     definitions of tools, `tool_schemas` those definitions, and `demanded` the blocks that the instructions
-    demand of every answer. `given` is the text of the input, and
-    `tools_heard` whether results of tools are, or may be, in it; both are read when asked for.
+    demand of every answer. `given` is the text of the input, and `tools_heard` whether results of tools are,
+    or may be, in it; both are read when asked for.
 
-    Of a lean span (`Frame.lean`) all of that is the same but `given` and `tools_heard`, which say nothing;
-    where it is not `sure`, only the whole span can tell.
+    Of a lean span (`Frame.lean`) `given` and `tools_heard` say nothing; unless `sure`, only the whole tells.
     """
 
     answered: bool = False
@@ -98,6 +96,8 @@ class TracedSpan(Timed, Protocol):
     parent_span_id: bytes | None
     kind: Kind
     status: Status
+    error_type: str | None
+    error_message: str | None
     call_site_id: str
     usage_repeats: Repeats | None
     cost_source: CostSource | None

@@ -15,6 +15,7 @@ import attrs
 from svc.domain.detect.detectors import first_seen
 from svc.domain.detect.detectors.agent_loop import AGENT_LOOP
 from svc.domain.detect.detectors.base import AGENT, Detector, Observation, ObserverContext
+from svc.domain.detect.detectors.call_errors import MODEL_ERROR, TOOL_ERROR
 from svc.domain.detect.detectors.cost_drift import COST_DRIFT
 from svc.domain.detect.detectors.cut_output import CUT_OUTPUT
 from svc.domain.detect.detectors.duration_drift import DURATION_DRIFT
@@ -24,7 +25,6 @@ from svc.domain.detect.detectors.model_change import MODEL_CHANGE
 from svc.domain.detect.detectors.new_signature import NEW_SIGNATURE
 from svc.domain.detect.detectors.secret_leak import SECRET_LEAK
 from svc.domain.detect.detectors.settled_trace import SettledTrace
-from svc.domain.detect.detectors.tool_error import TOOL_ERROR
 from svc.domain.feedback.rating_detectors import FEEDBACK, FEEDBACK_DRIFT
 from svc.domain.marks.detector import MARKS_DETECTOR
 from svc.domain.marks.table import TraceMark
@@ -33,6 +33,7 @@ DETECTORS: Final[Mapping[str, Detector]] = {
     detector.name: detector
     for detector in (
         TOOL_ERROR,
+        MODEL_ERROR,
         DURATION_DRIFT,
         COST_DRIFT,
         SECRET_LEAK,

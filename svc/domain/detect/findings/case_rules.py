@@ -48,6 +48,7 @@ REASONS: Final[Mapping[Condition, str]] = {
 CAUSE_ORDER: Final = (
     "new_signature",
     "tool_error",
+    "model_error",
     "malformed_output",
     "agent_loop",
     "tool_duration",

@@ -61,6 +61,12 @@ _MARKS: Final[Mapping[MarkName, tuple[str, str]]] = {
 #: How a rate is reported: the short name in keys, who fails, and in which way.
 _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "tool_error_rate": ("tool_error_rate", "is failing more often", "is failing less often", "traces"),
+    "model_error_rate": (
+        "model_error_rate",
+        "gets errors from its models more often",
+        "gets errors from its models less often",
+        "traces",
+    ),
     "malformed_rate": (
         "malformed",
         "returns malformed output more often",
@@ -85,7 +91,7 @@ _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
         for name, (words, _) in _MARKS.items()
     },
 }
-_FROM_THE_START: Final[Mapping[str, str]] = {
+_FROM_THE_START: Final[Mapping[str, str]] = {"model_error_rate": "has got errors from its models"} | {
     MARK_MEASURES[name]: words for name, (_, words) in _MARKS.items()
 }
 #: Of a measure of what answers are given: the short name in keys, and whether its failures are low numbers.
@@ -102,7 +108,8 @@ _SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 #: Measures whose failures do harm before anybody knows what is usual.
 _BAD_FROM_BIRTH: Final = frozenset(
-    {"tool_error_rate", *(MARK_MEASURES[name] for name, kind in MARKS.items() if kind.opens_finding)}
+    {"tool_error_rate", "model_error_rate"}
+    | {MARK_MEASURES[name] for name, kind in MARKS.items() if kind.opens_finding}
 )
 #: Chance that is rarer than this is not told by the year.
 _RAREST_YEARS: Final = 1_000

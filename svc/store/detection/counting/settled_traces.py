@@ -47,7 +47,8 @@ _TRACES: Final = (
 # Their spans, from the days they have spans in: what a `_Row` holds, in its order.
 _SPANS: Final = (
     "select trace_id, span_id, parent_span_id, kind, status, started_at, ended_at, call_site_id,"
-    " usage_repeats, cost_source, total_cost::float8, frame, name, provided_model_name, facets from span"
+    " usage_repeats, cost_source, total_cost::float8, frame, name, provided_model_name, facets, error_type,"
+    " error_message from span"
     " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
     " order by trace_id, started_at, span_id"
 )
@@ -92,6 +93,8 @@ class _Row(msgspec.Struct, eq=False, gc=False):
     name: str
     provided_model_name: str | None
     facets: str | None
+    error_type: str | None
+    error_message: str | None
     tool_calls: tuple[ToolCall, ...] = ()
 
 

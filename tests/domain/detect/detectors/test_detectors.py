@@ -88,7 +88,29 @@ def test_a_detector_that_raises_is_left_out_alone(monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_is_observed_of_spans_that_say_nothing() -> None:
-    assert observe(settled(chat(2, parent=9), payloads=False), PLAIN).observations == ()
+    # But that it was called.
+    (called_once,) = observe(settled(chat(2, parent=9), payloads=False), PLAIN).observations
+    assert (called_once.measure, called_once.failed) == ("model_error_rate", False)
+
+
+# --- model_error ------------------------------------------------------------------------------------------
+
+
+def test_a_trace_is_one_unit_of_a_call_site_whose_models_fail_in_any_try() -> None:
+    refused = {"error.type": "RateLimitError"}
+    trace = settled(
+        agent(),
+        chat(2, "", parent=1, at_s=400, status_code=2, status_message="slow down", attributes=refused),
+        chat(3, "hello", parent=1, at_s=410),
+        called(4, "search", parent=1, at_s=420, status_code=2),
+    )
+    unit = only(trace, "model_error_rate")
+    assert (unit.failed, unit.witnesses) == (True, (span_id(2),))
+    assert unit.signature == signature_of("RateLimitError", "slow down")
+    assert unit.slot == slot_of(NOON) + 1
+    well = only(settled(agent(), chat(2, "hello", parent=1)), "model_error_rate")
+    assert (well.failed, well.witnesses, well.signature) == (False, (), None)
+    assert seen(settled(agent(), called(2, "search", parent=1, status_code=2)), "model_error_rate") == {}
 
 
 # --- tool_error -------------------------------------------------------------------------------------------

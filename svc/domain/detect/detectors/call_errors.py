@@ -1,9 +1,10 @@
-"""`tool_error`: a tool fails in more of the traces that call it than it used to.
+"""`tool_error` and `model_error`: a tool, or the models of a call site, fail in more of the traces that call
+them than they used to.
 
-Owns: what of a trace counts as a call of a tool and as its failure. What a failing call is was decided when
-its span was mapped: a status, an error type, an exception, a result that says so. An empty result, slowness
-and prose are none. Beside each failing call stands the model call that asked for it, because that is where
-people see the error far more often. Pure.
+Owns: what of a trace counts as a call and as its failure. What a failing call is was decided when its span
+was mapped: a status, an error type, an exception, and of a tool a result that says so. An empty result,
+slowness and prose are none. Beside each failing call of a tool stands the model call that asked for it,
+because that is where people see the error far more often. Pure.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Final
 
 from svc.domain.detect.detectors.base import (
     WITNESSES,
+    Caller,
     Detector,
     Observation,
     ObserverContext,
     Tunable,
+    caller_of,
+    site,
     slot_of,
     tool,
 )
@@ -31,6 +35,10 @@ from svc.domain.spans.span import ToolCall
 #: 60 buckets: a half more takes 71, 62, 82 and 366 hours by 1.25, 1.5, 2 and 4 (by 4 found in 0.35 of them),
 #: twice as many 28, 22, 20 and 54, six times as many 4.6, 3.7, 2.7 and 2.0.
 RISE_TUNING: Final = Tunable(RISE, 1.25, 10.0)
+
+
+#: Kinds of spans that are calls of a model.
+_MODELS: Final = frozenset({"llm", "reasoning", "embedding"})
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
@@ -73,6 +81,26 @@ def _askers(trace: SettledTrace) -> Mapping[bytes, bytes]:
     return askers
 
 
+def observe_models(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
+    """One unit for each agent that calls a model at a call site; failed when any of its calls failed, though
+    another try of it went well: whoever waits or pays for tries wants to know.
+    """
+    calls: defaultdict[Caller, list[TracedSpan]] = defaultdict(list)
+    for row in trace.spans:
+        if row.kind in _MODELS:
+            calls[caller_of(trace, row)].append(row)
+    for caller, model_calls in calls.items():
+        failures = [row for row in model_calls if row.status == "error"]
+        yield Observation(
+            "model_error_rate",
+            site(*caller),
+            slot_of(model_calls[0].started_at),
+            failed=bool(failures),
+            witnesses=tuple(row.span_id for row in failures)[:WITNESSES],
+            signature=signature_of(failures[0].error_type, failures[0].error_message) if failures else None,
+        )
+
+
 TOOL_ERROR: Final = Detector(
     name="tool_error",
     sentence="A tool fails in more of the traces that call it than it used to.",
@@ -81,4 +109,14 @@ TOOL_ERROR: Final = Detector(
     measures=("tool_error_rate",),
     observe=observe,
     tuning={"rise": RISE_TUNING},
+)
+MODEL_ERROR: Final = Detector(
+    name="model_error",
+    sentence="Calls of models at a call site fail in more traces than they used to.",
+    grain="trace",
+    engine="rate",
+    measures=("model_error_rate",),
+    observe=observe_models,
+    tuning={"rise": RISE_TUNING},
+    by_agent=True,
 )
