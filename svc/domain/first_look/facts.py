@@ -17,8 +17,8 @@ from svc.domain.quantities import count, counted
 
 Kind = (
     Literal[
-        "tool_broken", "tool_failed", "retry", "no_price", "no_session", "no_user", "no_usage", "no_content",
-        "service_name",
+        "tool_broken", "tool_failed", "model_broken", "model_failed", "retry",
+        "no_price", "no_session", "no_user", "no_usage", "no_content", "service_name",
     ]
     | MarkName
 )  # fmt: skip
@@ -57,8 +57,8 @@ class Fact:
 
 
 @attrs.frozen
-class ToolCount:
-    """A tool over the traces that call it, by order of appearance; `error` is its commonest failure."""
+class CallCount:
+    """A tool or a model over the traces that call it, by order of appearance; `error`: how it fails most."""
 
     name: str
     traces: int
@@ -69,6 +69,7 @@ class ToolCount:
     #: It has a baseline, so that its detector speaks of it.
     has_baseline: bool = False
     reference: str | None = None
+    is_model: bool = False
 
 
 @attrs.frozen

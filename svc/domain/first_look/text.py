@@ -13,6 +13,7 @@ from typing import Any, Final
 from svc.domain.detect.engine import beta
 from svc.domain.detect.engine.from_birth import TOLERATED, ln_evidence, ln_threshold, surely_high
 from svc.domain.first_look.facts import (
+    CallCount,
     Fact,
     FirstLook,
     Group,
@@ -20,7 +21,6 @@ from svc.domain.first_look.facts import (
     MarkCount,
     ModelCount,
     RetryCount,
-    ToolCount,
     TraceCount,
 )
 from svc.domain.first_look.month import MONTH_AFTER, MONTH_TRACES
@@ -41,7 +41,7 @@ GROUPS: Final[Mapping[Group, str]] = {
 
 
 def facts_of(
-    tools: Sequence[ToolCount],
+    calls: Sequence[CallCount],
     retries: Iterable[RetryCount],
     models: Sequence[ModelCount],
     traces: TraceCount,
@@ -51,9 +51,13 @@ def facts_of(
     """Every fact, the worst first within its group."""
     if not traces.traces:
         return []
-    by_tool = [_tool(tool, order) for order, tool in enumerate(tools, 1) if tool.failed]
-    broken = [fact for fact in by_tool if fact is not None and fact.group == "broken"]
-    failed = [fact for fact in by_tool if fact is not None and fact.group == "failed"]
+    # Tools and models have a budget of false alarms each, so that neither waits for the other's.
+    kinds = ([call for call in calls if call.is_model is of_models] for of_models in (False, True))
+    failing = [
+        _failing(call, order) for of_kind in kinds for order, call in enumerate(of_kind, 1) if call.failed
+    ]
+    broken = [fact for fact in failing if fact is not None and fact.group == "broken"]
+    failed = [fact for fact in failing if fact is not None and fact.group == "failed"]
     repeated = [_retry(retry, traces.traces) for retry in retries]
     marked = [_marked(mark, traces.traces) for mark in marks if mark.name in MARKED]
     unpriced = [_no_price(model, traces.traces) for model in models if model.unpriced]
@@ -68,38 +72,42 @@ def _most(facts: Sequence[Fact]) -> list[Fact]:
     return sorted(facts, key=lambda fact: (-fact.traces, fact.subject))[:SHOWN]
 
 
-def _tool(tool: ToolCount, order: int) -> Fact | None:
-    if tool.has_baseline:
+def _failing(call: CallCount, order: int) -> Fact | None:
+    if call.has_baseline:
         return None
-    sure = ln_evidence(tool.traces, tool.failed) >= ln_threshold(order) or surely_high(
-        tool.traces, tool.failed
+    sure = ln_evidence(call.traces, call.failed) >= ln_threshold(order) or surely_high(
+        call.traces, call.failed
     )
-    every = tool.failed == tool.traces
-    low = beta.interval(tool.failed, tool.traces)[0]
-    proof = f"{count(tool.failed)} of {counted(tool.traces, 'trace')}"
-    if tool.error:
-        each = "each " if tool.error_traces == tool.failed else f"{count(tool.error_traces)} of them "
-        proof += f", {each if tool.failed > 1 else ''}with {tool.error}"
+    every = call.failed == call.traces
+    low = beta.interval(call.failed, call.traces)[0]
+    proof = f"{count(call.failed)} of {counted(call.traces, 'trace')}"
+    if call.error:
+        each = "each " if call.error_traces == call.failed else f"{count(call.error_traces)} of them "
+        proof += f", {each if call.failed > 1 else ''}with {call.error}"
     if sure:
         proof += f"; surely more than {percent(TOLERATED)}."
         what = "has failed in every trace" if every else "has failed from the start"
-        action = "Open a trace: it shows the failing call. Fix the tool, or what calls it."
+        remedy = "See what the provider says there" if call.is_model else "Fix the tool, or what calls it"
+        action = f"Open a trace: it shows the failing call. {remedy}."
     else:
         proof += f"; too few to tell how often ({percent(low)} at least)."
         what = "has failed"
         action = "Open a trace to see why. With more traces, this becomes certain or disappears."
+    kind: Kind = "model_broken" if call.is_model else "tool_broken"
+    if not sure:
+        kind = "model_failed" if call.is_model else "tool_failed"
     return Fact(
-        "tool_broken" if sure else "tool_failed",
+        kind,
         "broken" if sure else "failed",
-        tool.name,
-        f"{tool.name} {what}",
+        call.name,
+        f"{call.name} {what}",
         proof,
         action,
-        tool.failed,
-        tool.traces,
+        call.failed,
+        call.traces,
         low,
-        tool.examples,
-        reference=tool.reference,
+        call.examples,
+        reference=call.reference,
     )
 
 

@@ -7,28 +7,20 @@ inside successful results are told by the marks of traces that have settled. Wri
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Set
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
 from protocol.storage import Slow
-from svc.domain.detect.detectors.base import TOOL, tool
+from svc.domain.detect.findings.bucket import Watched
 from svc.domain.first_look.facts import (
-    Example,
     FirstLook,
-    MarkCount,
-    ModelCount,
-    NotableTrace,
-    RetryCount,
-    ToolCount,
     TraceCount,
 )
 from svc.domain.first_look.month import month_of
 from svc.domain.first_look.text import EXAMPLES, MARKED, as_json, facts_of
-from svc.domain.marks.table import MarkName, detail_of
 from svc.domain.spans.messages import PREVIEW_CHARS
 from svc.domain.traces.rollup import MODEL_CALLS
 from svc.store.aggregates.models import CALLS
@@ -36,7 +28,17 @@ from svc.store.aggregates.models import TOKENS as CALL_TOKENS
 from svc.store.detection.judging.bucket_states import STATES_READ, BucketStates
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY
-from svc.store.postgres.rows import SETTLED, latency_ms, printed
+from svc.store.postgres.rows import SETTLED, latency_ms
+from svc.store.reads.first_look_counts import (
+    MODELS,
+    calls_of,
+    example_of,
+    largest,
+    marks_of,
+    model_of,
+    notable,
+    retries_of,
+)
 from svc.store.spans.availability import bounds, traces_with_payloads
 
 #: The newest traces that are looked at.
@@ -49,13 +51,11 @@ BRIEF_TIMEOUT_S: Final = 3.0
 #: nothing came, the same is said for so long, of so many projects.
 BRIEF_AGE: Final = timedelta(seconds=30)
 _BRIEFS: Final = 256
-#: Calls of tools, by trace and name, and repeated calls.
-_TOOL_ROWS: Final = 20_000
+#: Calls of tools, and of models, by trace and name, and repeated calls.
+_CALL_ROWS: Final = 20_000
 _RETRY_ROWS: Final = 2_000
 _MARK_ROWS: Final = 5_000
 _MODELS: Final = 200
-#: Dearest and slowest traces.
-_NOTABLE: Final = 3
 _SERVICES: Final = 20
 _FIRST_SUBJECTS: Final = 100
 #: Names of tools and models that are listed.
@@ -75,12 +75,23 @@ from unnest($2::bytea[]) n (trace_id) join {table} s
 """
 
 # Each tool of each trace: whether it failed there, by what, and where first.
-_TOOLS: Final = f"""
-select s.trace_id, s.name, min(s.started_at) as started_at, bool_or(s.status = 'error') as failed,
+_CALLED: Final = """
+select s.trace_id, {name} as name, min(s.started_at) as started_at, bool_or(s.status = 'error') as failed,
     (array_agg(s.span_id order by s.started_at) filter (where s.status = 'error'))[1] as span_id,
     (array_agg(s.error_type order by s.started_at) filter (where s.status = 'error'))[1] as error
-{_OF_TRACES.format(table="tool_call")} group by 1, 2 order by 3 limit {_TOOL_ROWS}
+{of_traces} group by 1, 2 order by 3 limit {limit}
 """
+_TOOLS: Final = _CALLED.format(
+    name="s.name", of_traces=_OF_TRACES.format(table="tool_call"), limit=_CALL_ROWS
+)
+
+# The same of each model that a call names.
+_MODEL_CALLS: Final = _CALLED.format(
+    name="s.provided_model_name",
+    of_traces=f"{_OF_TRACES.format(table='span')} where s.kind = any($5::text[])"
+    " and s.provided_model_name is not null",
+    limit=_CALL_ROWS,
+)
 
 # Calls of a tool with the arguments of the failed call of it before. A preview that is full was cut.
 _RETRIES: Final = f"""
@@ -161,6 +172,7 @@ class _Rows:
     #: Which of these two still have a payload.
     with_payloads: Set[bytes] = frozenset()
     tools: list[Any] = attrs.field(factory=list)
+    model_calls: list[Any] = attrs.field(factory=list)
     retries: list[Any] = attrs.field(factory=list)
     marks: list[Any] = attrs.field(factory=list)
     models: list[Any] = attrs.field(factory=list)
@@ -217,15 +229,21 @@ class FirstLookReads:
         return as_json(look) if look.traces else None
 
     async def _baselines(self, project_id: int, limit: int = STATES_READ) -> frozenset[str]:
-        """The subjects of tools and turns that have a baseline, of so many."""
+        """The subjects of tools and turns, and models at all, that have a baseline, of so many."""
         subjects: set[str] = set()
-        for detector in ("tool_error", "duration_drift"):
+        for detector in ("tool_error", "model_error", "duration_drift"):
             states = await BucketStates(self.database).all(project_id, detector, limit)
             for bucket, state in states.items():
                 engine = state.rate or state.drift
                 if engine is not None and engine.reference is not None:
-                    subjects.add(bucket.subject if bucket.measure == "tool_error_rate" else bucket.reference)
+                    subjects.add(_watched_name(bucket))
         return frozenset(subjects)
+
+
+def _watched_name(bucket: Watched) -> str:
+    if bucket.measure == "model_error_rate":
+        return MODELS
+    return bucket.subject if bucket.measure == "tool_error_rate" else bucket.reference
 
 
 async def _read(connection: Connection, project_id: int, now: datetime) -> _Rows:
@@ -239,14 +257,15 @@ async def _read(connection: Connection, project_id: int, now: datetime) -> _Rows
         max(row["last_started_at"] for row in traces),
     )
     settled = [row for row in traces if row["settled"]]
-    dearest = _largest(settled, [row["total_cost"] for row in settled])
-    slowest = _largest(settled, [latency_ms(row["started_at"], row["ended_at"]) for row in settled])
+    dearest = largest(settled, [row["total_cost"] for row in settled])
+    slowest = largest(settled, [latency_ms(row["started_at"], row["ended_at"]) for row in settled])
     return _Rows(
         traces,
         dearest,
         slowest,
         await traces_with_payloads(connection, project_id, [bounds(row) for row in (*dearest, *slowest)]),
         await connection.fetch(_TOOLS, *span_bounds),
+        await connection.fetch(_MODEL_CALLS, *span_bounds, sorted(MODEL_CALLS)),
         await connection.fetch(_RETRIES, *span_bounds),
         await connection.fetch(_MARKED, *span_bounds, list(MARKED)),
         await connection.fetch(_USED, *span_bounds, sorted(MODEL_CALLS)),
@@ -262,12 +281,14 @@ def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
         len(traces),
         sum(row["session_id"] is not None for row in traces),
         sum(row["user_id"] is not None for row in traces),
-        [_example(row) for row in traces[:EXAMPLES]],
+        [example_of(row) for row in traces[:EXAMPLES]],
     )
     cases = {row["subject_id"]: f"C-{row['number']}" for row in rows.cases}
-    tools = _tools(rows.tools, baselines, cases)
-    models = [_model(row) for row in rows.models]
+    tools = calls_of(rows.tools, baselines, cases)
+    model_calls = calls_of(rows.model_calls, baselines, cases, of_models=True)
+    models = [model_of(row) for row in rows.models]
     services = [row["service"] for row in rows.services]
+    marks = marks_of(rows.marks, {row["trace_id"]: row["started_at"] for row in traces})
     since = min((row["started_at"] for row in traces), default=None)
     spans = [row["span_count"] for row in traces]
     seconds = 0.0 if since is None else (now - since).total_seconds()
@@ -280,113 +301,12 @@ def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
         services=services,
         tools=[tool_count.name for tool_count in tools[:_NAMES]],
         models=[model.name for model in models[:_NAMES]],
-        facts=facts_of(tools, _retries(rows.retries), models, counts, services, _marks(rows)),
-        dearest=[_notable(row, rows.with_payloads) for row in rows.dearest],
-        slowest=[_notable(row, rows.with_payloads) for row in rows.slowest],
+        facts=facts_of([*tools, *model_calls], retries_of(rows.retries), models, counts, services, marks),
+        dearest=[notable(row, rows.with_payloads) for row in rows.dearest],
+        slowest=[notable(row, rows.with_payloads) for row in rows.slowest],
         month=month_of([row["total_cost"] or 0.0 for row in traces], spans, _bytes_a_span(rows), seconds),
         unpriced=[model.name for model in models if model.unpriced],
         has_baseline=bool(baselines),
-    )
-
-
-def _tools(rows: Sequence[Any], baselines: frozenset[str], cases: Mapping[str, str]) -> list[ToolCount]:
-    """Each tool by when it appeared, a unit for each trace that calls it."""
-    by_tool: dict[str, dict[bytes, list[Any]]] = {}
-    for row in rows:
-        name = tool(row["name"]).removeprefix(TOOL)
-        by_tool.setdefault(name, {}).setdefault(row["trace_id"], []).append(row)
-    counts = []
-    for name, by_trace in by_tool.items():
-        failures = [
-            next(row for row in calls if row["failed"])
-            for calls in by_trace.values()
-            if any(row["failed"] for row in calls)
-        ]
-        errors = Counter(row["error"] for row in failures if row["error"])
-        error, error_traces = errors.most_common(1)[0] if errors else (None, 0)
-        counts.append(
-            ToolCount(
-                name,
-                len(by_trace),
-                len(failures),
-                error,
-                error_traces,
-                [_example(row) for row in failures[:EXAMPLES]],
-                TOOL + name in baselines,
-                cases.get(name),
-            )
-        )
-    return counts
-
-
-def _retries(rows: Sequence[Any]) -> list[RetryCount]:
-    by_tool: dict[str, list[Any]] = {}
-    for row in rows:
-        by_tool.setdefault(tool(row["name"]).removeprefix(TOOL), []).append(row)
-    counts = []
-    for name, repeats in by_tool.items():
-        first_of_trace = {row["trace_id"]: row for row in reversed(repeats)}
-        worked = sum(row["status"] != "error" for row in repeats)
-        examples = [_example(row) for row in first_of_trace.values()]
-        counts.append(RetryCount(name, len(repeats), worked, len(first_of_trace), examples[:EXAMPLES]))
-    return counts
-
-
-def _marks(rows: _Rows) -> list[MarkCount]:
-    starts = {row["trace_id"]: row["started_at"] for row in rows.traces}
-    by_tool: dict[tuple[MarkName, str], list[Any]] = {}
-    for row in rows.marks:
-        name = "" if row["name"] is None else tool(row["name"]).removeprefix(TOOL)
-        by_tool.setdefault((row["mark"], name), []).append(row)
-    counts = []
-    for (mark, name), marks in by_tool.items():
-        details = Counter(detail_of(mark, row["summary"]) for row in marks)
-        detail, detail_count = details.most_common(1)[0]
-        first_of_trace = {row["trace_id"]: row["span_id"] for row in reversed(marks)}
-        examples = [
-            Example(trace_id.hex(), span_id.hex(), starts[trace_id])
-            for trace_id, span_id in list(first_of_trace.items())[:EXAMPLES]
-        ]
-        counts.append(MarkCount(mark, name, len(marks), len(first_of_trace), detail, detail_count, examples))
-    return counts
-
-
-def _model(row: Any) -> ModelCount:
-    shown = zip(row["ids"] or (), row["spans"] or (), row["starts"] or (), strict=True)
-    return ModelCount(
-        row["name"],
-        row["calls"],
-        row["unpriced"],
-        row["tokens"],
-        row["traces"],
-        row["with_usage"],
-        row["with_content"],
-        [Example(trace_id.hex(), span_id.hex(), started_at) for trace_id, span_id, started_at in shown],
-    )
-
-
-def _example(row: Any) -> Example:
-    span_id = row.get("span_id")
-    return Example(row["trace_id"].hex(), None if span_id is None else span_id.hex(), row["started_at"])
-
-
-def _largest(rows: Sequence[Any], values: Sequence[float | None]) -> list[Any]:
-    """The few rows of the largest values; nothing is no value."""
-    ranked = sorted(
-        ((value, row) for value, row in zip(values, rows, strict=True) if value), key=lambda pair: -pair[0]
-    )
-    return [row for _, row in ranked[:_NOTABLE]]
-
-
-def _notable(row: Any, with_payloads: Set[bytes]) -> NotableTrace:
-    return NotableTrace(
-        row["trace_id"].hex(),
-        row["name"],
-        row["started_at"],
-        printed(row, "input_preview") if row["trace_id"] in with_payloads else None,
-        latency_ms(row["started_at"], row["ended_at"]),
-        row["total_tokens"],
-        row["total_cost"],
     )
 
 

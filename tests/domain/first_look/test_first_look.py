@@ -6,15 +6,16 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 
 from svc.domain.first_look.facts import (
+    CallCount,
     Example,
     Fact,
     MarkCount,
     ModelCount,
     RetryCount,
-    ToolCount,
     TraceCount,
 )
 from svc.domain.first_look.month import MONTH, month_of
@@ -37,18 +38,18 @@ def model(name: str = "gpt-4o", calls: int = 10, **more: Any) -> ModelCount:
 
 
 def facts(
-    *tools: ToolCount, retries: Any = (), models: Any = (), traces: TraceCount = WHOLE, services: Any = ()
+    *tools: CallCount, retries: Any = (), models: Any = (), traces: TraceCount = WHOLE, services: Any = ()
 ) -> list[Fact]:
     return facts_of(tools, retries, models, traces, services)
 
 
 def test_a_tool_that_always_fails_is_broken_and_one_that_failed_twice_is_not_sure() -> None:
-    [fact] = facts(ToolCount("create_return", 18, 18, "KeyError", 18, SHOWING))
+    [fact] = facts(CallCount("create_return", 18, 18, "KeyError", 18, SHOWING))
     assert (fact.kind, fact.group) == ("tool_broken", "broken")
     assert fact.what == "create_return has failed in every trace"
     assert fact.proof == "18 of 18 traces, each with KeyError; surely more than 20 %."
     assert fact.examples == SHOWING
-    [fact] = facts(ToolCount("search", 3, 2, "Timeout", 1))
+    [fact] = facts(CallCount("search", 3, 2, "Timeout", 1))
     assert (fact.kind, fact.group) == ("tool_failed", "failed")
     assert fact.proof.startswith("2 of 3 traces, 1 of them with Timeout; too few to tell how often (")
     assert 0 < (fact.at_least or 0) < 2 / 3
@@ -75,21 +76,35 @@ def test_marks_say_what_is_so_of_which_tool_and_what_to_do() -> None:
     assert fault.proof == "1 call in 1 of 139 traces: UnboundLocalError."
 
 
+def test_a_model_that_fails_is_told_with_its_error_and_does_not_wait_for_tools() -> None:
+    refused = CallCount("gpt-4o", 40, 30, "RateLimitError", 7, is_model=True)
+    [fact] = facts(*(CallCount(f"tool_{n}", 50, 0) for n in range(40)), refused)
+    assert (fact.kind, fact.group, fact.what) == (
+        "model_broken",
+        "broken",
+        "gpt-4o has failed from the start",
+    )
+    assert fact.proof.startswith("30 of 40 traces, 7 of them with RateLimitError; ")
+    assert fact.action.endswith("See what the provider says there.")
+    [fact] = facts(attrs.evolve(refused, failed=1, error_traces=1))
+    assert (fact.kind, fact.group) == ("model_failed", "failed")
+
+
 def test_what_is_sure_hangs_on_how_many_tools_there_were_before() -> None:
-    healthy = [ToolCount(f"tool_{n}", 50, 0) for n in range(2)]
-    failing = ToolCount("create_return", 5, 5)
+    healthy = [CallCount(f"tool_{n}", 50, 0) for n in range(2)]
+    failing = CallCount("create_return", 5, 5)
     assert facts(failing)[0].group == "broken"
     assert facts(*healthy, failing)[0].group == "failed"
 
 
 def test_a_tool_with_a_baseline_is_left_to_its_detector() -> None:
-    assert facts(ToolCount("create_return", 18, 18, has_baseline=True)) == []
+    assert facts(CallCount("create_return", 18, 18, has_baseline=True)) == []
 
 
 def test_nothing_is_compared_before_there_is_a_baseline() -> None:
     everything = facts(
-        ToolCount("create_return", 18, 18, "KeyError", 18),
-        ToolCount("search", 3, 1),
+        CallCount("create_return", 18, 18, "KeyError", 18),
+        CallCount("search", 3, 1),
         retries=[RetryCount("search", 14, 0, 7)],
         models=[model("acme-ft3", unpriced=4, tokens=900, traces=3, with_usage=0, with_content=0)],
         traces=TraceCount(139, 0, 0),

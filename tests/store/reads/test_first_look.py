@@ -125,6 +125,29 @@ async def test_what_settled_traces_are_marked_with_is_told_with_its_tool(store: 
     assert [example.span_id for example in fact.examples] == [f"{3:016x}"] * 3
 
 
+async def test_a_model_whose_calls_fail_is_told_with_traces_that_show_it(store: Database) -> None:
+    def refused(number: int) -> list[Any]:
+        spans = trace(number)
+        spans[1] = one(
+            2, parent=1, name="chat", start=NOW - timedelta(hours=1) + number * APART, status_code=2,
+            trace_id=(number + 1).to_bytes(16, "big"),
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": "house-70b",
+                "error.type": "Unavailable",
+            },
+        )  # fmt: skip
+        return spans
+
+    seen = await look(
+        store, *(refused(number) for number in range(6)), *(trace(number) for number in range(6, 9))
+    )
+    [fact] = [fact for fact in seen.facts if fact.kind.startswith("model_")]
+    assert (fact.kind, fact.subject, fact.traces, fact.of) == ("model_broken", "house-70b", 6, 6)
+    assert fact.proof.startswith("6 of 6 traces, each with Unavailable")
+    assert [(e.trace_id, e.span_id) for e in fact.examples[:1]] == [(f"{1:032x}", f"{2:016x}")]
+
+
 async def test_long_arguments_may_differ_where_they_are_cut_and_are_not_compared(store: Database) -> None:
     long = json.dumps({"q": "a" * 400})
     seen = await look(store, trace(0, ("search", long, True), ("search", long, True)))
