@@ -10,7 +10,7 @@ import argparse
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
 import attrs
 
@@ -23,6 +23,7 @@ from protocol.rest.query import (
     SERIES_MAX,
     TOP_N_DEFAULT,
     TOP_N_MAX,
+    FilterValue,
     instant,
 )
 from svc.application.open_store import open_store
@@ -33,6 +34,7 @@ from svc.config.table import Settings
 from svc.domain.calendar import day_of
 from svc.domain.queries.datasets import DATASETS, EVENT_TIME, SPANS
 from svc.domain.queries.measures import MEASURES
+from svc.domain.spans.span import Status
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.questions.attributes import promoted_fields
@@ -233,6 +235,7 @@ async def _traces(database: Database, project_id: int, arguments: argparse.Names
     low, high = arguments.low, arguments.high
     filters = read_filters(arguments.where)
     asked = TraceFilter(
+        status=_own_status(filters),
         low=low,
         # The range of traces holds both its ends.
         high=None if high is None else high - timedelta(microseconds=1),
@@ -291,10 +294,16 @@ async def _fields(database: Database, project_id: int, _arguments: argparse.Name
 def _side(low: datetime | None, high: datetime | None, where: Sequence[str]) -> Side:
     """A population: traces with a span that has all values; `trace.status` is the trace's own."""
     filters = read_filters(where)
+    status = _own_status(filters)
+    return side_of(low, high, filters, status, None)
+
+
+def _own_status(filters: dict[str, FilterValue]) -> Status | None:
+    """The trace's own status, taken from among filters of its spans."""
     status = filters.pop("trace.status", None)
     if status not in (None, "ok", "error"):
         raise OperatorError("trace.status is ok or error")
-    return side_of(low, high, filters, status, None)  # type: ignore[arg-type]  # checked above
+    return cast(Status | None, status)
 
 
 def _question(project_id: int, arguments: argparse.Namespace) -> Question:

@@ -341,6 +341,17 @@ def test_nothing_found_is_said(story: Service, capsys: pytest.CaptureFixture[str
     )
     here(story, "search", "--where", "name=none")
     assert capsys.readouterr().out == "No rows match.\n"
+    here(
+        story,
+        "traces",
+        "--where",
+        "trace.status=error",
+        "--where",
+        "tool=lookup_order",
+        "--from",
+        "2020-01-01",
+    )
+    assert capsys.readouterr().out == "No traces match.\n"
     here(story, "traces", "no such text")
     assert capsys.readouterr().out == f"No traces match.\n{TEXT_NOTE}\n"
     here(story, "compare", "--with", "tenant=none")

@@ -60,6 +60,16 @@ def test_a_status_is_of_the_span_that_is_asked_for_and_else_of_the_trace() -> No
     )  # fmt: skip
 
 
+def test_a_bound_needs_no_colon_and_a_name_with_a_dot_is_told_how_it_is_written() -> None:
+    read = read_filters("latency>5s cost<0.1 a>b order.id:5 10.0.0.7:6379 host.example.com:80")
+    assert str(read).startswith("latency:>5s cost:<0.1 ")
+    assert read.text == "a>b order.id:5 10.0.0.7:6379 host.example.com:80"
+    assert [text.rpartition(". ")[2] for text in read.unknown] == [
+        "For an attribute of your own, write attr.order.id:…",
+        "For an attribute of your own, write attr.host.example.com:…",
+    ]
+
+
 def test_columns_and_payloads_of_a_span_are_asked_of_the_same_one() -> None:
     read = read_filters('error_type:Late name:"chat x" tool:search payload:"not found" -payload:retry')
     assert not read.wrong

@@ -24,7 +24,9 @@ from svc.domain.spans.span import Kind
 from svc.store.reads.traces.trace_filter import SPAN_COLUMNS, TraceFilter
 from svc.web.shell.ranges import TimeRange
 
-_TOKEN: Final = re.compile(r'(?:(-?)((?:trace\.)?[a-z_]+|attr\.[^\s:"]{1,120}):)?("(?:[^"\\]|\\.)*"|\S+)')
+_TOKEN: Final = re.compile(
+    r'(?:(-?)(?:(attr\.[^\s:"]{1,120}|[a-z_]+(?:\.[\w.-]+)?):|(latency|cost)(?=[<>])))?("(?:[^"\\]|\\.)*"|\S+)'
+)
 _LATENCY: Final = re.compile(r"([<>])=?\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _COST: Final = re.compile(r"([<>])=?\s*\$?\s*(\d*\.?\d+)")
 #: Values that are excluded at once: each is one more look at the spans of a trace.
@@ -144,11 +146,6 @@ class FilterField:
     values: Sequence[str] = ()
 
 
-def _column(name: str) -> Callable[[str], dict[str, Any]]:
-    """A column of spans, asked for beside their attributes."""
-    return lambda value: {"attributes": ((name, value),)}
-
-
 def _text_field(name: str, says: str, example: str, field: str) -> FilterField:
     return FilterField(name, says, example, _text(field), _without(_text(field)))
 
@@ -187,7 +184,8 @@ FIELDS: Final = {
         _text_field("model", "model of a span", "gpt-4o", "model"),
         FilterField("kind", "kind of a span", "tool", _kind, _without(_kind), get_args(Kind)),
         *(
-            FilterField(name, says, example, _column(name))
+            # A column of spans, asked for beside their attributes.
+            attrs.evolve(attribute_field(name, says), example=example, exclude=None)
             for name, says, example in (
                 ("error_type", "how a span failed", "TimeoutError"),
                 ("name", "name of a span", "chat gpt-4o"),
@@ -335,7 +333,8 @@ def read_filters(typed: str) -> Filters:
     criteria: dict[str, Any] = {}
     wrong: list[str] = []
     unknown: list[str] = []
-    for minus, name, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
+    for minus, named, compared, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
+        name = named or compared
         value = re.sub(r"\\(.)", r"\1", raw[1:-1]) if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
         field = field_of(name)
         if field is None:
