@@ -47,7 +47,8 @@ class Mean:
         interval: tuple[float | None, float | None] = (None, None)
         if self.value is not None and self.deviation is not None and self.traces > 1:
             half = Z_95 * self.deviation / math.sqrt(self.traces)
-            interval = (self.value - half, self.value + half)
+            # Nothing takes less than no time, or costs less than nothing.
+            interval = (max(0.0, self.value - half), self.value + half)
         return ComparedValue(_rounded(self.value), _rounded(interval[0]), _rounded(interval[1]))
 
 

@@ -195,6 +195,17 @@ def test_any_two_populations_have_an_answer_of_bounded_size(
     assert len(msgspec.json.encode(answer)) <= 4096 + 10 * 3 * 80
 
 
+@given(st.integers(2, 50), st.floats(0, 1e6), st.floats(0, 1e9))
+def test_the_interval_of_a_mean_holds_it_and_nothing_below_zero(
+    traces: int, value: float, deviation: float
+) -> None:
+    shown = Mean(traces, value, deviation).shown()
+    assert shown.value is not None
+    assert shown.low is not None
+    assert shown.high is not None
+    assert 0 <= shown.low <= shown.value <= shown.high
+
+
 def test_a_value_that_one_side_never_has_stands_among_many_others() -> None:
     chatter = {("user_id", f"user-{number}"): 2 for number in range(150)}
     sides = [population(304, chatter), population(281, chatter | {("error_type", "QuotaExceeded"): 27})]
