@@ -18,7 +18,7 @@ from msgspec import UNSET
 from protocol.detection import CaseMoved, Cause, Ref
 from protocol.rest.answers import Counted
 from svc.application.open_store import Store
-from svc.domain.attributes.conventions import CONVENTION_FIELDS
+from svc.domain.attributes.conventions import CONVENTION_FIELDS, PAYLOAD
 from svc.domain.traces.agent_path import AGENT_PATH
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.tools import TOOLS, BadArguments, catalogue
@@ -440,7 +440,7 @@ def test_datasets_are_described_as_they_can_be_asked(service: Service) -> None:
         told = described[name]
         assert told["facetable_fields"][: len(facets.split())] == facets.split()
         assert set(told["facetable_fields"]) - set(facets.split()) == MORE_FACETS[name]
-        more_filters = {"spans": list(CONVENTION_FIELDS), "tool_calls": [AGENT_PATH]}.get(name, [])
+        more_filters = {"spans": [*CONVENTION_FIELDS, PAYLOAD], "tool_calls": [AGENT_PATH]}.get(name, [])
         assert told["filterable_fields"] == [*facets.split(), *filters.split(), *more_filters]
         assert (told["search_with"], told["time_column"], told["measure"]) == (search, time_column, measure)
         assert told["searchable"] == (search == "query_search")

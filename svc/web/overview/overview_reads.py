@@ -240,15 +240,15 @@ class OverviewReads:
         """What calls come to by value, where asked, and all of them."""
         apart = kinds.spent_elsewhere or not dimension.has_cost
         split_by = dimension.field if by_value else None
-        asked: list[tuple[str | None, Sequence[str], str | None]] = [
+        questions: list[tuple[str | None, Sequence[str], str | None]] = [
             (kind, _FIGURES if apart else _ALL, split_by) for kind in kinds.called(dimension)
         ]
         if apart:
             # What is spent does not depend on what is called, or on what is split.
-            asked.append((kinds.spending, _COSTS, split_by if dimension.has_cost else None))
+            questions.append((kinds.spending, _COSTS, split_by if dimension.has_cost else None))
         rows: dict[str | None, CallSums] = {}
         total = CallSums()
-        for question in asked:
+        for question in questions:
             of_values, of_all = await self._sums(period, *question)
             total = beside(total, of_all)
             for row in of_values:
@@ -269,8 +269,8 @@ class OverviewReads:
         rows: list[CallSums] = []
         total = CallSums()
         for ranked_by in _COSTS if "cost" in measures else ("count",):
-            others = [name for name in measures if name != ranked_by]
-            question = self._question(period, kind, ranked_by, *others)
+            further = [name for name in measures if name != ranked_by]
+            question = self._question(period, kind, ranked_by, *further)
             ranked, answer = await queries.ranked(question, split_by, _RANKED)
             rows = [call_sums(text_of(facet.value), facet) for facet in ranked.facets]
             total = call_sums(None, answer)

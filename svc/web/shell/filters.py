@@ -333,8 +333,8 @@ def read_filters(typed: str) -> Filters:
     criteria: dict[str, Any] = {}
     wrong: list[str] = []
     unknown: list[str] = []
-    for minus, named, compared, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
-        name = named or compared
+    for minus, with_colon, compared, raw in _TOKEN.findall(typed[: 2 * Q_MAX]):
+        name = with_colon or compared
         value = re.sub(r"\\(.)", r"\1", raw[1:-1]) if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
         field = field_of(name)
         if field is None:

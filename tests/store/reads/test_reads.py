@@ -291,6 +291,25 @@ async def test_call_sites_are_measured_over_their_newest_spans(filled: Filled) -
     assert later[0]["observed"] == dict.fromkeys(checkout["observed"])
 
 
+async def test_a_call_site_names_the_model_that_its_newest_spans_call(store: Database) -> None:
+    def call(number: int, model: str, provider: str) -> Any:
+        said = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": model,
+            "gen_ai.provider.name": provider,
+        }
+        return one(number, attributes={**said, "svc.call_site.id": "writer"}, start=NOW)
+
+    spans = store_of(store, Clock())
+    await spans.write(rows(call(1, "gpt-4o", "openai")))
+    await spans.write(rows(*(call(number, "claude-haiku-4-5", "anthropic") for number in range(2, 5))))
+    [site], _ = await CallSiteReads(store).page(PROJECT, NOW, [])
+    assert (site["model"], site["provider"]) == ("claude-haiku-4-5", "anthropic")
+    # Of what is too old to be observed the first word is all that is known.
+    [site], _ = await CallSiteReads(store).page(PROJECT, NOW + timedelta(days=30), [])
+    assert (site["model"], site["provider"]) == ("gpt-4o", "openai")
+
+
 async def test_call_sites_are_bounded_in_number_and_bytes_and_say_what_is_left_out(store: Database) -> None:
     reads, many = CallSiteReads(store), SITES_SHOWN + 50
     await fetch(

@@ -20,12 +20,14 @@ SITES_BYTES: Final = 64 * 1024
 OBSERVED_SPANS: Final = 100
 OBSERVED_WINDOW: Final = timedelta(days=7)
 
-# The busiest call sites, then others, with their intents, and their newest spans measured. The inner look is
+# The busiest call sites, then others, with their intents, and their newest spans measured: what those name is
+# the model of by now, and where they are too old or name none, that of the first span. The inner look is
 # one walk down the index on (project_id, call_site_id, created_at); the bound on started_at leaves out the
 # days before the window.
 _SITES: Final = f"""
 select (select count(*) from call_site where project_id = $1) as total,
-       c.id, c.tagged, c.model, c.provider, i.intent, coalesce(i.shape, o.kind) as shape,
+       c.id, c.tagged, coalesce(o.model, c.model) as model, coalesce(o.provider, c.provider) as provider,
+       i.intent, coalesce(i.shape, o.kind) as shape,
        i.output_schema::text, o.error_rate,
        o.p50_latency_ms, o.p95_latency_ms, o.cost_per_call
 from (select s.*, busy.place from call_site s
@@ -34,11 +36,13 @@ from (select s.*, busy.place from call_site s
 left join call_site_intent i on i.project_id = $1 and i.call_site_id = c.id
 cross join lateral (
     select mode() within group (order by kind) as kind,
+           mode() within group (order by provided_model_name) as model,
+           mode() within group (order by provider) as provider,
            avg((status = 'error')::int)::float8 as error_rate,
            percentile_cont(0.5) within group (order by ms) as p50_latency_ms,
            percentile_cont(0.95) within group (order by ms) as p95_latency_ms,
            avg(total_cost) filter (where usage_repeats is null)::float8 as cost_per_call
-    from (select kind, status, total_cost, usage_repeats,
+    from (select kind, status, total_cost, usage_repeats, provided_model_name, provider,
                  extract(epoch from ended_at - started_at)::float8 * 1000 as ms
           from span s
           where s.project_id = $1 and s.call_site_id = c.id and s.created_at >= $2 and s.started_at >= $3
