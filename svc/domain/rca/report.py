@@ -81,7 +81,7 @@ def moved_of(claim: Claim, before: Cohort, after: Cohort) -> str:
         return f"Before {rates[0]} failed, since then {rates[1]}."
     show = money if claim.money else duration
     old, new = (_middle(side.units) for side in (before, after))
-    return f"The median went from {show(old)} to {show(new)}."
+    return f"Among the traces examined, the median went from {show(old)} to {show(new)}."
 
 
 def _middle(units: Sequence[Unit]) -> float:
