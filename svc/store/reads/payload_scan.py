@@ -6,7 +6,8 @@ that came. Payloads that have aged out say nothing.
 
 Measured November 2026 over the demo's four weeks: 34 µs of CPU a span, the rows of the traces included
 (15,292 spans in 0.9 s). Over 10,000 spans with twenty attributes: 61 µs where every span has the key, 16 µs
-where one in a thousand has it, since no span without the key's bytes is opened.
+where one in a thousand has it, since no span without the key's bytes is opened. A text in 20,030 spans of
+4 KB, December 2026: `trace-svc ask count` took 1.1 to 1.3 s, its own start included.
 """
 
 from __future__ import annotations
