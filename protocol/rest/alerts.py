@@ -84,7 +84,10 @@ class RuleChange(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RuleShown(msgspec.Struct, kw_only=True):
-    """A rule. `says` is what it waits for; `unwatched` why it sees nothing on this service."""
+    """A rule. `says` is what it waits for; `unwatched` why it sees nothing on this service.
+
+    `warning` says that nobody is notified, where the rule has no channel.
+    """
 
     id: str
     kind: RuleKind
@@ -98,6 +101,7 @@ class RuleShown(msgspec.Struct, kw_only=True):
     told_at: Instant | None
     trouble: str | None
     unwatched: str | None
+    warning: str | None
     created_at: Instant
     updated_at: Instant
 

@@ -49,11 +49,11 @@ from svc.domain.alerts.channels.webhook import secret_of
 from svc.domain.alerts.composing import trial_message
 from svc.domain.alerts.params import (
     BadParams,
-    MetricParams,
     RuleParams,
     kept_params,
     typed_params,
 )
+from svc.domain.alerts.words import NOBODY
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.projects import Project
@@ -62,7 +62,7 @@ from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alerts.alert_backtest import AlertBacktest
-from svc.store.reads.alerts.alert_figures import check_question
+from svc.store.reads.alerts.rule_checks import check_rule
 
 #: Which option gives a field of a channel.
 _CHANNEL_OPTIONS: Final = {"url": "--url", "base_url": "--url", "to": "--to"}
@@ -202,6 +202,8 @@ class _Verbs:
             due_at=first_look(kind, params, self.now),
         )
         _refuse(await self.rule_store.put(rule, OPERATOR))
+        if not rule.channels:
+            print(f"warning: {NOBODY} (--channel NAME)", file=sys.stderr)
 
     async def do_backtest(self) -> None:
         params = await self._params()
@@ -217,8 +219,7 @@ class _Verbs:
             raise OperatorError(f"--param {bad} is not NAME=VALUE")
         try:
             params = typed_params(self.arguments.kind, {name: value for name, _, value in pairs})
-            if isinstance(params, MetricParams):
-                await check_question(self.database, self.project.id, params)
+            await check_rule(self.database, self.project.id, params)
         except BadParams as error:
             raise OperatorError(_missing_option(error, {}) or str(error)) from None
         except Refused as refused:

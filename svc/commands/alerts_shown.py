@@ -11,7 +11,7 @@ from protocol.rest.query import timestamp, timestamp_or_none
 from svc.commands.terminal import minute, print_columns, print_json, printable
 from svc.domain.alerts.channels.table import CHANNELS, read_fields
 from svc.domain.alerts.params import read_params
-from svc.domain.alerts.words import sentence_of
+from svc.domain.alerts.words import NOBODY, sentence_of
 
 #: Instants that are printed where a rule would have fired.
 _INSTANTS = 20
@@ -29,6 +29,7 @@ def print_rules(rules: Sequence[AlertRule], names: Mapping[UUID, str], *, as_jso
             "muted_until": timestamp_or_none(rule.muted_until),
             "told_at": timestamp_or_none(rule.told_at),
             "trouble": rule.trouble,
+            "warning": None if rule.channels else NOBODY,
         }
         for rule in rules
     ]

@@ -134,6 +134,10 @@ def test_cases_are_listed_shown_and_moved_by_the_operator(own: Service) -> None:
         (("alerts", "add-channel", "wh", "--kind", "webhook"), "webhook needs --url"),
         (("alerts", "add-channel", "us", "--kind", "email"), "email needs --to"),
         (("alerts", "add", "slow", "--kind", "metric"), "metric needs --param dataset=VALUE"),
+        (
+            ("alerts", "add", "never", "--kind", "case.opened", "--param", "detectors=bogus"),
+            "'bogus', only tool",
+        ),
         (("dead-letters", "show", "1"), "there is no dead letter 1"),
         (("backup", "list", "/nope"), "there is no folder /nope"),
         (("keys", "create", "--scope", "read", "--name", "me"), "one of: write, query, admin"),

@@ -168,10 +168,10 @@ async def test_a_rule_says_what_it_would_have_told_and_is_muted_and_removed(
     project_id = await project_of(store)
     await opened(store, seen(1), project_id=project_id, at=None)
     channel_id = await hooked(owner, receiver)
-    rule_id = await ruled(owner, channel_id, least_severity="low", detectors="tool-errors, other")
+    rule_id = await ruled(owner, channel_id, least_severity="low", detectors="tool_error, marks")
     page = await owner.get(HERE)
     assert heading(page) == "1 rule sends alerts to 1 channel"
-    assert "when a case opens by tool-errors, other" in page.text
+    assert "when a case opens by tool_error, marks" in page.text
     fired = await owner.get(HERE + "/fired?rule=" + rule_id)
     assert "in the last 28 days" in fired.text
     # Of what is known for a shorter while it says since when.
@@ -327,11 +327,51 @@ async def test_several_boxes_of_one_name_are_several_channels(owner: Visitor, re
     kept = await owner.post(HERE + "/rule", form)  # type: ignore[arg-type]
     assert kept.status == 303
     page = await owner.get(HERE)
-    assert re.search(
-        r"Sent to <b>(my hook|phone)</b>, <b>(my hook|phone)</b> when each day at 08:00", page.text
-    )
+    assert re.search(r"Sent to <b>(my hook|phone)</b>, <b>(my hook|phone)</b> each day at 08:00", page.text)
     assert len(re.findall("sends here too", page.text)) == 1
     assert first in second
+
+
+async def test_rules_without_a_channel_are_counted_apart_and_say_that_nobody_is_notified(
+    owner: Visitor, receiver: Receiver
+) -> None:
+    channel_id = await hooked(owner, receiver)
+    await ruled(owner, channel_id)
+    assert (await owner.post(HERE + "/rule", {"kind": "digest", "name": "daily"})).status == 303
+    page = await owner.get(HERE)
+    assert heading(page) == "1 rule sends alerts to 1 channel, 1 rule has no channel"
+    lonely = squeezed(page.text.split('id="lonely"')[1])
+    assert '<b class="bad">Nobody is notified: the rule has no channel.</b>' in lonely
+    assert "</b> It would be sent each day at 08:00 UTC: what happened." in lonely
+    assert (await owner.post(HERE + "/channel/remove", {"id": channel_id})).status == 303
+    page = await owner.get(HERE)
+    assert heading(page) == "Nobody is notified: 2 rules have no channel"
+    assert "It would be sent when a case opens." in squeezed(page.text)
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank where markup has several."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("form", "field", "fault"),
+    [
+        ({"detectors": "tool_error bogus"}, "detectors",
+         "Unknown detector &#39;bogus&#39;, only tool_error, "),
+        ({"kind": "metric", "dataset": "spans", "filters": "status:failed", "value": "1"}, "filters",
+         "Nothing meets this filter: status is never &#39;failed&#39;, only ok, error"),
+        ({"kind": "metric", "dataset": "spans", "bound": "below", "value": "0"}, "value",
+         "No figure is below 0"),
+    ],
+)  # fmt: skip
+async def test_what_never_happens_is_refused_at_its_field(
+    owner: Visitor, receiver: Receiver, form: dict[str, str], field: str, fault: str
+) -> None:
+    typed = {"kind": "case.opened", "name": "mine", "channels": await hooked(owner, receiver), **form}
+    refused = await owner.post(HERE + "/rule", typed)
+    assert refused.status == 400
+    assert f'id="{field}-hint" class="small bad">{fault}' in refused.text
 
 
 async def test_a_viewer_sees_no_address_and_no_act(here: Replica, owner: Visitor, receiver: Receiver) -> None:

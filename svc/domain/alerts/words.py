@@ -20,6 +20,8 @@ from svc.domain.alerts.params import (
 )
 from svc.domain.quantities import count, counted, setting, writer
 
+#: What is said of a rule without a channel.
+NOBODY: Final = "nobody is notified: the rule has no channel"
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _CASE: Final = {
     "case.opened": "a case opens",

@@ -205,8 +205,12 @@ def at_field(refusal: Refusal, kind: str) -> tuple[str, str]:
                 return name, "the address" + text.removeprefix(name)
         if "mail server" not in text:
             return CHANNEL_FIELDS[kind][-1 if "token" in text else 0].name, text
+    if text.startswith("unknown detector "):
+        return "detectors", text
     if kind == "metric" and (refusal.code == UNKNOWN_FIELD.code or " filter" in f" {text}"):
         return "filters", text
     if text.startswith("an error_rate is"):
         return "value", "an error rate is a number from 0 to 1"
+    if text.startswith("no figure ") or text.startswith("no error_rate "):
+        return "value", text.replace("error_rate", "error rate")
     return "", text

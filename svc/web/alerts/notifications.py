@@ -47,6 +47,8 @@ async def shown(visit: Visit, act: ActShown) -> Html:
         "channels": channels,
         "names": {channel.id: channel.name for channel in channels},
         "rules": rules,
+        # Those that notify nobody.
+        "lonely": [rule for rule in rules if not rule.channels],
         # Those that a rule leads to.
         "used": len({channel_id for rule in rules for channel_id in rule.channels}),
         "deliveries": deliveries["deliveries"],

@@ -227,6 +227,34 @@ async def test_a_rule_is_kept_changed_muted_and_removed(api: Replica) -> None:
         ({"channels": [str(UUID(int=5))]}, "no such alert channel"),
         ({"channels": ["nonsense"]}, "no such alert channel"),
         ({"kind": "digest", "params": {"at": "8"}}, "params of digest"),
+        (
+            {"params": {"detectors": ["tool_error", "bogus"]}},
+            "unknown detector 'bogus', only tool_error, ",
+        ),
+        (
+            {"kind": "metric", "params": {"dataset": "spans", "value": 1, "filters": {"status": "failed"}}},
+            "nothing meets this filter: status is never 'failed', only ok, error",
+        ),
+        (
+            {"kind": "metric", "params": {"dataset": "spans", "value": 1, "filters": {"kind": None}}},
+            "nothing meets this filter: kind is never null, only llm, ",
+        ),
+        (
+            {"kind": "metric", "params": {"dataset": "tools", "value": 1, "filters": {"kind": "llm"}}},
+            "nothing meets this filter: the kind of tools is never 'llm', only tool, mcp",
+        ),
+        (
+            {"kind": "metric", "params": {"dataset": "spans", "value": 0, "bound": "below"}},
+            "no figure is below 0",
+        ),
+        (
+            {"kind": "metric", "params": {"dataset": "spans", "figure": "error_rate", "value": 1}},
+            "no error_rate is above 1",
+        ),
+        (
+            {"kind": "metric", "params": {"dataset": "spans", "value": 101, "bound": "falls"}},
+            "no figure falls by more than 100 percent",
+        ),
     ],
 )
 async def test_a_rule_that_cannot_be_asked_is_refused_by_name(
@@ -238,6 +266,19 @@ async def test_a_rule_that_cannot_be_asked_is_refused_by_name(
     assert status in (400, 404)
     assert told in message
     assert (await owner.get(RULES)).data == []
+
+
+async def test_a_rule_without_a_channel_says_that_nobody_is_notified(api: Replica) -> None:
+    owner = await api.owner()
+    nobody = "nobody is notified: the rule has no channel"
+    channel_id = (await made(owner))["channel"]["id"]
+    rule = await ruled(owner, channel_id)
+    assert rule["warning"] is None
+    added = await owner.post(RULES, {"kind": "case.opened", "name": "nowhere", "channels": []})
+    assert (added.status, added.data["warning"]) == (201, nobody)
+    # Nor is anybody once the last channel is removed.
+    assert (await owner.delete(CHANNELS + "/" + channel_id)).status == 200
+    assert [shown["warning"] for shown in (await owner.get(RULES)).data] == [nobody, nobody]
 
 
 @pytest.mark.parametrize("dataset", ["spans", "traces", "model_calls", "tools"])

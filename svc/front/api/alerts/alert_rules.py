@@ -42,14 +42,15 @@ from svc.domain.alerts.params import (
     kept_params,
     read_params,
 )
-from svc.domain.alerts.words import sentence_of
+from svc.domain.alerts.words import NOBODY, sentence_of
 from svc.front.api.routes import PROJECT, Route
 from svc.front.auth.calls import Call
 from svc.store.alerts.deliveries import PostgresDeliveryStore
 from svc.store.alerts.rules import AlertRuleStore
 from svc.store.postgres.database import Database
 from svc.store.reads.alerts.alert_backtest import AlertBacktest
-from svc.store.reads.alerts.alert_figures import check_question, looks_into_payloads
+from svc.store.reads.alerts.alert_figures import looks_into_payloads
+from svc.store.reads.alerts.rule_checks import check_rule
 
 _TOO_MANY_LOOK: Final = (
     f"at most {LOOKING_RULES_MAX} rules of a project filter by attributes that are not fields:"
@@ -76,6 +77,7 @@ def _rule_view(call: Call[Any], rule: AlertRule) -> RuleShown:
         told_at=timestamp_or_none(rule.told_at),
         trouble=rule.trouble,
         unwatched=call.means.alerts.unwatched(rule.kind),
+        warning=None if rule.channels else NOBODY,
         created_at=timestamp(rule.created_at),
         updated_at=timestamp(rule.updated_at),
     )
@@ -92,13 +94,12 @@ async def _rule(call: Call[Any]) -> AlertRule:
 async def checked_params(
     database: Database, project_id: int, kind: RuleKind, fields: dict[str, Any]
 ) -> RuleParams:
-    """What a rule asks for, if it can be asked. Raises `Refused`."""
+    """What a rule asks for, if it can be asked and can happen. Raises `Refused`."""
     try:
         params = read_params(kind, fields)
     except BadParams as bad:
         raise Refused(BAD_RULE.saying(str(bad))) from None
-    if isinstance(params, MetricParams):
-        await check_question(database, project_id, params)
+    await check_rule(database, project_id, params)
     return params
 
 
@@ -108,7 +109,7 @@ async def get_rules(call: Call[None]) -> list[RuleShown]:
 
 
 async def post_rule(call: Call[RuleChange]) -> RuleShown | Refusal:
-    """Add a rule."""
+    """Add a rule. One without a channel is kept, and its `warning` says that nobody is notified."""
     now = call.means.now()
     return await _put(call, AlertRule(call.project.id, uuid4(), call.body.kind, "", {}, (), now, now))
 

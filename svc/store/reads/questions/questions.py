@@ -32,7 +32,7 @@ from svc.store.postgres.clauses import Where
 from svc.store.reads.questions.attributes import attribute_equals
 
 _IDENTIFIERS: Final = {"session_id", "user_id", "call_site_id", "subject_session_id"}
-#: The values of fields that have no others.
+#: The values of fields that have no others; each of their rows has one.
 _ONLY_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SPANS.name, "kind"): get_args(Kind),
     (SPANS.name, "status"): get_args(Status),
@@ -230,11 +230,15 @@ def equals(where: Where, field: Field, value: FilterValue) -> str:
 def unknown_values(dataset: Dataset, filters: Iterable[tuple[Field, FilterValue]]) -> list[str]:
     """Which filters no row can meet, since their field knows other values alone."""
     return [
-        f"{field.name} is never '{text[:120]}', only {', '.join(values)}"
+        f"{field.name} is never {'null' if value is None else _quoted(value)}, only {', '.join(values)}"
         for field, value in filters
-        if (values := _ONLY_VALUES.get((dataset.name, field.name))) and value is not None
-        if (text := filter_text(value)) not in values
+        if (values := _ONLY_VALUES.get((dataset.name, field.name)))
+        if value is None or filter_text(value) not in values
     ]
+
+
+def _quoted(value: FilterValue) -> str:
+    return f"'{filter_text(value)[:120]}'"
 
 
 def filter_text(value: FilterValue) -> str:
