@@ -36,7 +36,9 @@ insert into trace_set_entry (project_id, set_id, trace_id, span_id, added_by)
 select $1, $2, new.trace_id, new.span_id, $5
 from unnest($3::bytea[], $4::bytea[]) with ordinality as new (trace_id, span_id, place)
 join trace t on t.project_id = $1 and t.trace_id = new.trace_id
-where not exists (select from trace_set_entry e where e.project_id = $1 and e.set_id = $2
+where (new.span_id = '' or exists (select from span s where s.project_id = $1
+    and s.trace_id = new.trace_id and s.span_id = new.span_id))
+  and not exists (select from trace_set_entry e where e.project_id = $1 and e.set_id = $2
     and e.trace_id = new.trace_id and e.span_id = new.span_id)
 order by new.place
 limit {MOST_ENTRIES} - (select count(*) from trace_set_entry where project_id = $1 and set_id = $2)
@@ -133,7 +135,7 @@ class SetStore:
     ) -> tuple[TraceSet, int] | NoRoomForSets:
         """Add traces and spans to the set of this name, which is made where there is none.
 
-        Returns the set and how many were added: what is there already, or is no trace, is not.
+        Returns the set and how many were added: what is there already, or does not exist, is not.
         """
         unique = list(dict.fromkeys((trace_id, span_id or b"") for trace_id, span_id in subjects))
 

@@ -55,9 +55,12 @@ async def test_a_set_is_made_by_its_first_entry_and_holds_each_once_in_order(fil
     assert entries[2].span_id == bytes(7) + b"\x01"
 
 
-async def test_what_is_no_trace_of_the_project_is_not_added(filled: Database) -> None:
-    _, added = await add(filled, "empty", (trace(99), None))
-    assert added == 0
+async def test_what_is_no_trace_or_span_of_the_project_is_not_added(filled: Database) -> None:
+    span_id, other = bytes(7) + b"\x01", b"\xff" * 8
+    made, added = await add(filled, "empty", (trace(99), None), (trace(99), span_id), (trace(3), other))
+    assert (made.entries, added) == (0, 0)
+    made, added = await add(filled, "empty", (trace(3), other), (trace(3), span_id))
+    assert (made.entries, added) == (1, 1)
 
 
 async def test_a_set_is_full_at_its_bound(filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:

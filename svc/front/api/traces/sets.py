@@ -51,7 +51,7 @@ async def get_set(call: Call[None]) -> SetOpened:
 
 
 async def post_entries(call: Call[SetEntriesBody]) -> SetAdded | Refusal:
-    """Add traces and spans; what is there already, or is no trace, is left out."""
+    """Add traces and spans; what is there already, or does not exist, is left out."""
     name = clean(" ".join(call.path["set"].split()))
     if not 1 <= len(name) <= NAME_CHARS:
         return BAD_REQUEST.saying(f"a set has a name of at most {NAME_CHARS} characters")
