@@ -21,6 +21,7 @@ from tests.front.people import PASSWORD, Replica, replica
 from tests.store.detection.detecting import fire, opened, seen
 from tests.web import drawn
 from tests.web.test_pages import HOSTILE, heading
+from tests.web.test_pages import fill as traced
 from tests.web.test_triage import REPORT, invited, report
 from tests.web.visitor import BASE, Visitor
 
@@ -141,6 +142,13 @@ async def test_detectors_say_why_they_are_quiet_and_what_would_have_fired(judged
     assert re.search(r"It would have fired \d times? in 28 days", test.text)
     assert "Its traces" in test.text
     assert "not available here" in heading(await owner.get(BASE + "/detectors/frustration"))
+
+
+async def test_one_trace_that_waits_is_one_trace(store: Database, owner: Visitor) -> None:
+    await traced(store, 1)
+    assert "1 trace is waiting to be counted" in (await owner.get(BASE + "/detectors")).text
+    await traced(store, 3)
+    assert "3 traces are waiting to be counted" in (await owner.get(BASE + "/detectors")).text
 
 
 async def test_a_detector_is_switched_and_tuned_by_members_only(here: Replica, owner: Visitor) -> None:

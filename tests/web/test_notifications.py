@@ -123,7 +123,7 @@ async def test_a_channel_that_takes_no_test_is_corrected_in_its_step(
         ({"kind": "pagerduty", "secret": "0" * 32, "base_url": "x"}, "base_url", "the address must be"),
         ({"kind": "ntfy", "url": "https://ntfy.sh"}, "url", "the address must end with the topic"),
         ({"kind": "ntfy", "url": "https://ntfy.sh/a", "secret": "é"}, "secret", "the access token must be"),
-        ({"kind": "email", "to": "nobody"}, "to", "nobody is no mail address"),
+        ({"kind": "email", "to": "nobody"}, "to", "'nobody' is not an e-mail address"),
     ],
 )
 async def test_a_refusal_stands_beside_its_field(

@@ -55,6 +55,7 @@ async def test_models_without_a_price_come_with_what_to_write_down(store: Databa
         await fill(store, 2, **hostile)
         seen = await owner.get(BASE + "/prices")
         assert "1 model has no price" in seen.text
+        assert re.search(r'data-label="Spend" title="2 calls without a price">\s*–\s*</td>', seen.text)
         assert "model = &#34;house\\&#34;]\\n[[price]]\\nmodel = \\&#34;&lt;b&gt;&#34;" in seen.text
 
 

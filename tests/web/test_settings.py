@@ -145,7 +145,7 @@ async def test_sessions_tell_the_conversation_with_its_pauses(store: Database, o
     assert "No session yet" in (await owner.get(BASE + "/sessions")).text
     await fill(store, 8)
     page = await owner.get(BASE + "/sessions")
-    assert heading(page).startswith("Last active: s0")
+    assert re.fullmatch(r"The latest session, s0, was active \d+ \w+ ago", heading(page))
     seen = await owner.get(BASE + "/session?id=s1")
     assert heading(seen) == "s1"
     assert seen.text.count('class="chat-turn"') == 4
@@ -243,7 +243,13 @@ async def test_explore_asks_what_the_query_api_is_asked(store: Database, owner: 
     narrowed = re.search(r'href="([^"]*q=status%3Aerror[^"]*)"', seen.text)
     assert narrowed is not None
     assert heading(await owner.get(narrowed[1].replace("&amp;", "&"))) == "6 spans in the last 7 days"
-    assert heading(await owner.get(BASE + "/explore?dataset=nothing")).endswith("in the last 24 hours")
+    unknown = await owner.get(BASE + "/explore?dataset=nothing")
+    assert heading(unknown).endswith("in the last 24 hours")
+    assert (
+        "there is no dataset “nothing”, so this is about spans. Datasets are spans, tool_calls,"
+        " classifier_events, metric_rollups."
+    ) in unknown.text
+    assert "there is no dataset" not in seen.text
     wrong = await owner.get(BASE + "/explore?from=1990-01-01&to=2026-01-01&interval=hour")
     assert (heading(wrong), wrong.status) == ("This query is not possible", 200)
     # The newest spans may be of the bucket before the last one: a bucket begins at midnight.

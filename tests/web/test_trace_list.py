@@ -84,6 +84,8 @@ async def test_a_list_is_told_as_an_api_call_and_what_no_call_can_say(owner: Vis
 async def test_views_have_names_and_a_project_has_not_too_many(store: Database, owner: Visitor) -> None:
     for name in ("", " ", "x" * 81):
         assert (await owner.post(TRACES + "/views", {"name": name})).status == 400
+    assert "Name must not be blank." in (await owner.post(TRACES + "/views", {"name": " "})).text
+    assert "at most 80 characters" in (await owner.post(TRACES + "/views", {"name": "x" * 81})).text
     assert (await owner.post(TRACES + "/views", {"name": "x", "range": "5y"})).status == 400
     (row,) = await store.fetch("select id from project")
     views = SavedViewStore(store)

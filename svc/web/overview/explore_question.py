@@ -28,6 +28,9 @@ _FAR_BACK: Final = timedelta(days=90)
 #: Longer filters are cut.
 BAR_CHARS: Final = 2_000
 _NOT_NARROWED: Final = "counts and charts are not narrowed by it"
+_USUAL: Final = "spans"
+_NO_DATASET: Final = "there is no dataset “{name}”, so this is about spans. Datasets are {datasets}"
+_NAME_CHARS: Final = 60
 
 
 @attrs.frozen
@@ -44,6 +47,8 @@ class Explored:
     base: str
     measure: QueryMeasure
     by: str
+    #: A dataset that the address names and that does not exist.
+    no_dataset: str = ""
 
     @classmethod
     def of(cls, asked: Mapping[str, str], now: datetime, base: str, own_fields: Sequence[str]) -> Explored:
@@ -51,7 +56,8 @@ class Explored:
 
         Raises `Refused` for a range that cannot be read.
         """
-        dataset = DATASETS.get(asked.get("dataset", "spans"), DATASETS["spans"])
+        dataset_name = asked.get("dataset", _USUAL)
+        dataset = DATASETS.get(dataset_name, DATASETS[_USUAL])
         fields = field_names(dataset, own_fields)
         bar = asked.get("q", "").strip()[:BAR_CHARS]
         filters, text = _narrowed_by(dataset, bar)
@@ -69,19 +75,24 @@ class Explored:
             base,
             next((MEASURES[name] for name in dataset.measures if name == asked.get("measure")), COUNT),
             asked["by"] if asked.get("by") in times_of(dataset) else times_of(dataset)[0],
+            "" if dataset_name in DATASETS else dataset_name,
         )
 
     @property
     def unknown(self) -> list[str]:
-        """Sentences on what looks like a filter and narrows the newest rows alone."""
+        """Sentences on what the address names and is not known: a dataset, and what looks like a filter."""
         names = dict.fromkeys(token.name for token in read_line(self.bar) if token.name)
         fields = [field.name for field in self.dataset.fields]
         attributes = self.dataset.field(f"{PREFIX}any") is not None
-        return [
+        sentences = [
             unknown_filter(name, fields, _NOT_NARROWED, attributes=attributes)
             for name in names
             if self.dataset.field(name) is None
         ]
+        if self.no_dataset:
+            name, datasets = self.no_dataset[:_NAME_CHARS], ", ".join(DATASETS)
+            sentences.insert(0, _NO_DATASET.format(name=name, datasets=datasets))
+        return sentences
 
     @property
     def bounds(self) -> tuple[datetime, datetime]:

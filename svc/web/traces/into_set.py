@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from protocol.refusals import BAD_REQUEST, NO_SUCH_CASE, Refusal
+from protocol.refusals import BAD_REQUEST, BLANK_NAME, NO_SUCH_CASE, Refusal
 from protocol.rest.sets import SetEntriesBody
 from protocol.text import clean
 from svc.front.api.traces import sets as api
@@ -42,7 +42,9 @@ async def add(visit: Visit) -> Go | Refusal:
     """Add traces, a span, the witnesses of a case, or the newest traces of a list, to the set of a name."""
     form: AddForm = visit.form
     name = clean(" ".join(form.name.split()))
-    if not 1 <= len(name) <= NAME_CHARS:
+    if not name:
+        return BLANK_NAME
+    if len(name) > NAME_CHARS:
         return BAD_REQUEST.saying(f"a set has a name of at most {NAME_CHARS} characters")
     subjects = await _subjects(visit, form)
     if isinstance(subjects, Refusal):

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.refusals import BAD_REQUEST, Refusal
+from protocol.refusals import BAD_REQUEST, BLANK_NAME, Refusal
 from protocol.text import clean
 from svc.store.accounts.saved_views import MOST_VIEWS, SavedViewStore
 from svc.web.shell.page import PROJECT, Go, PageRoute, Visit
@@ -51,7 +51,9 @@ async def save(visit: Visit) -> Go | Refusal:
     """Keep this list under a name."""
     form: ViewForm = visit.form
     name = clean(" ".join(form.name.split()))
-    if not 1 <= len(name) <= VIEW_NAME_MAX:
+    if not name:
+        return BLANK_NAME
+    if len(name) > VIEW_NAME_MAX:
         return BAD_REQUEST.saying(f"a view has a name of at most {VIEW_NAME_MAX} characters")
     asking, store = form.asking(visit), SavedViewStore(visit.means.database)
     if not await store.save(visit.project.id, name, asking.saved, visit.call.caller.label):

@@ -193,10 +193,16 @@ def test_whatever_a_title_holds_a_message_can_be_written_and_stays_small(
         ("webhook", {"url": "https://example.org"}, "whsec_short", "24 to 64 bytes"),
         ("webhook", {"url": "https://example.org"}, b64encode(b"x" * 32).decode(), "24 to 64 bytes"),
         ("slack", {}, None, "needs its address of the incoming webhook"),
-        ("slack", {}, "nonsense", "must be an https address"),
+        ("slack", {}, "nonsense", "the address of the incoming webhook must be an https address without "),
+        (
+            "webhook",
+            {"url": "nonsense"},
+            None,
+            "credentials, or an http address within SVC_ALERT_ALLOWED_NETWORKS",
+        ),
         ("pagerduty", {}, "too short", "32 letters and digits"),
         ("ntfy", {"url": "https://ntfy.sh"}, None, "must end with the topic"),
-        ("email", {"to": ["nobody"]}, None, "nobody is no mail address"),
+        ("email", {"to": ["nobody"]}, None, "'nobody' is not an e-mail address"),
         ("email", {"to": ["a@b.c"]}, "secret", "email has no secret"),
     ],
 )
@@ -209,7 +215,7 @@ def test_what_cannot_be_sent_to_is_refused_in_words(
 
 
 def test_fields_that_a_channel_does_not_have_are_refused_by_name() -> None:
-    with pytest.raises(BadParams, match="unknown field `host`"):
+    with pytest.raises(BadParams, match=r"unknown field `host`; it takes: url$"):
         read_fields("webhook", {"url": "https://example.org", "host": "x"})
     with pytest.raises(BadParams, match=r"to"):
         read_fields("email", {"to": []})

@@ -84,7 +84,12 @@ async def test_a_secret_of_ours_is_shown_once_and_sealed_for_its_channel(
 @pytest.mark.parametrize(
     ("body", "status", "told"),
     [
-        ({"params": {"url": "nonsense"}}, 400, "url must be an https address without credentials"),
+        (
+            {"params": {"url": "nonsense"}},
+            400,
+            "url must be an https address without credentials, or an http address within"
+            " SVC_ALERT_ALLOWED_NETWORKS",
+        ),
         ({"params": {}}, 400, "params of webhook: Object missing required field `url`"),
         ({"kind": "email", "params": {"to": ["a@b.c"]}}, 400, "no mail server is set: SVC_SMTP_URL"),
         ({"kind": "slack", "params": {}}, 400, "slack needs its address of the incoming webhook"),

@@ -67,6 +67,8 @@ async def test_what_cannot_be_kept_is_refused_and_says_why(api: Replica) -> None
     owner = await api.owner()
     refused = await owner.post(f"{SETS}/{'x' * 101}/entries", {"entries": []})
     assert refused.refused[::2] == (400, "a set has a name of at most 100 characters")
+    refused = await owner.post(f"{SETS}/%20/entries", {"entries": []})
+    assert refused.refused[::2] == (400, "name must not be blank")
     refused = await owner.post(f"{SETS}/x/entries", {"entries": [{"trace_id": "7"}]})
     assert refused.refused[0] == 400
     await filled(owner)

@@ -55,7 +55,10 @@ def address_fault(url: str, subject: str) -> str | None:
         host, parts = None, urlsplit("")
     plain = url.isascii() and url.isprintable() and " " not in url
     if not host or parts.scheme not in ("http", "https") or "@" in parts.netloc or not plain:
-        return f"{subject} must be an https address without credentials"
+        return (
+            f"{subject} must be an https address without credentials, or an http address within"
+            " SVC_ALERT_ALLOWED_NETWORKS"
+        )
     return None
 
 

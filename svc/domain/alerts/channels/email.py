@@ -23,7 +23,7 @@ class EmailParams(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def _fault(params: EmailParams, _secret: str | None) -> str | None:
     fault = next((address for address in params.to if not _ADDRESS.fullmatch(address)), None)
-    return None if fault is None else f"{fault[:100]} is no mail address"
+    return None if fault is None else f"'{fault[:100]}' is not an e-mail address"
 
 
 def _write(params: EmailParams, _secret: ChannelSecret | None, outgoing: Outgoing) -> MailSending:

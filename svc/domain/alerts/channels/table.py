@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from protocol.alerts import AlertMessage, ChannelKind, ChannelSecret, Sending
+from protocol.validation import validation_text
 from svc.domain.alerts.channels import email, ntfy, pagerduty, slack, webhook
 from svc.domain.alerts.channels.channel import ChannelType, Outgoing
 from svc.domain.alerts.params import BadParams
@@ -25,7 +26,8 @@ def read_fields(kind: ChannelKind, fields: Mapping[str, Any]) -> Any:
     try:
         return msgspec.convert(dict(fields), CHANNELS[kind].params)
     except msgspec.ValidationError as error:
-        raise BadParams(f"params of {kind}: {error}"[:300]) from None
+        text = validation_text(error, CHANNELS[kind].params)
+        raise BadParams(f"params of {kind}: {text}"[:300]) from None
 
 
 def fault_of(kind: ChannelKind, fields: Any, secret: str | None, *, kept: bool, mails: bool) -> str | None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from protocol.refusals import BAD_REQUEST, NO_SUCH_SET, NO_SUCH_SET_ENTRY, Refusal, Refused
+from protocol.refusals import BAD_REQUEST, BLANK_NAME, NO_SUCH_SET, NO_SUCH_SET_ENTRY, Refusal, Refused
 from protocol.rest.query import timestamp, timestamp_or_none
 from protocol.rest.sets import (
     SetAdded,
@@ -53,7 +53,9 @@ async def get_set(call: Call[None]) -> SetOpened:
 async def post_entries(call: Call[SetEntriesBody]) -> SetAdded | Refusal:
     """Add traces and spans; what is there already, or does not exist, is left out."""
     name = clean(" ".join(call.path["set"].split()))
-    if not 1 <= len(name) <= NAME_CHARS:
+    if not name:
+        return BLANK_NAME
+    if len(name) > NAME_CHARS:
         return BAD_REQUEST.saying(f"a set has a name of at most {NAME_CHARS} characters")
     store = SetStore(call.means.database)
     opened_set = await _named(call, store)
@@ -163,7 +165,7 @@ ROUTES: Final = (
     Route("DELETE", ONE_SET, "ORG_MANAGE", delete_set, SetGone, refusals=(NO_SUCH_SET,)),
     Route(
         "POST", ONE_SET + "/entries", "ORG_MANAGE", post_entries, SetAdded, body=SetEntriesBody, status=201,
-        refusals=(BAD_REQUEST,),
+        refusals=(BAD_REQUEST, BLANK_NAME),
     ),
     Route(
         "PUT", ONE_SET + "/entries/{entry}", "ORG_MANAGE", put_note, SetNoteBody, body=SetNoteBody,
