@@ -165,8 +165,12 @@ def _sentence(error: BaseException, settings: Settings | None) -> str:
 
 
 def _fail(*sentences: str) -> int:
+    from svc.commands.terminal import printable
+
     for sentence in sentences:
-        print(f"trace-svc: {sentence}", file=sys.stderr)
+        # What is wrong may quote a name; a sentence of several lines stays one.
+        lines = f"trace-svc: {sentence}".split("\n")
+        print("\n".join(map(printable, lines)), file=sys.stderr)
     return EXIT_FAILED
 
 

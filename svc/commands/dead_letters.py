@@ -10,8 +10,6 @@ import argparse
 import sys
 from itertools import chain
 
-import msgspec
-
 from protocol.inflate import Unreadable
 from protocol.operator import OperatorError
 from protocol.otlp.reading import read_protobuf, walk
@@ -20,6 +18,7 @@ from protocol.storage import Batch, Written
 from protocol.text import clean_value
 from svc.application.brokers import bring_home
 from svc.application.open_store import open_store
+from svc.commands.terminal import print_json, printable
 from svc.config.table import Settings
 from svc.domain.intake.batches import decoder
 from svc.domain.intake.masking import Masker
@@ -89,7 +88,7 @@ async def _list(requests: DeadLetterRequests) -> None:
             letters += 1
             last_id = letter.id
             columns = (letter.id, letter.spans, timestamp(letter.buried_at), letter.project_id, letter.reason)
-            print("  ".join(str(column) for column in columns))
+            print(printable("  ".join(str(column) for column in columns)))
     if not letters:
         print("no dead letters")
 
@@ -101,11 +100,11 @@ async def _show(requests: DeadLetterRequests, letter_id: int) -> None:
     (letter,) = page
     print(f"dead letter {letter.id}: {letter.spans} spans of project {letter.project_id}")
     print(f"received {timestamp(letter.received_at)}, given up {timestamp(letter.buried_at)}")
-    print(f"reason: {letter.reason}")
+    print(printable(f"reason: {letter.reason}"))
     try:
         spans = list(walk(read_protobuf(letter.body)))
     except Unreadable as error:
-        print(f"{len(letter.body)} bytes that are not OTLP: {error}")
+        print(printable(f"{len(letter.body)} bytes that are not OTLP: {error}"))
         return
     for span in spans:
         fields = {
@@ -115,7 +114,7 @@ async def _show(requests: DeadLetterRequests, letter_id: int) -> None:
             "attributes": clean_value(span.attributes),
             "resource": clean_value(span.resource.attributes),
         }
-        print(msgspec.json.format(msgspec.json.encode(fields), indent=2).decode())
+        print_json(fields)
 
 
 async def _replay(

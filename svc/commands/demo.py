@@ -35,6 +35,7 @@ from svc.commands.demo_sample import TRACES, traces
 from svc.commands.demo_story import probe, traces_of
 from svc.commands.own_service import asking, other_folder, own_url
 from svc.commands.target import name_project, named_project
+from svc.commands.terminal import printable
 from svc.config.table import Settings
 from svc.domain.exporters.counters import DEMO_SCOPE
 from svc.domain.quantities import duration
@@ -240,13 +241,13 @@ class _Asker:
             shares = ", ".join(
                 f"{facet['value'] or '(none)'} {facet['count']:,}" for facet in answer["facets"]
             )
-            print(f"spans by {field}: {shares}")
+            print(printable(f"spans by {field}: {shares}"))
         failed = {"dataset": "tool_calls", "filters": {"status": "error"}, "range": self._range}
         print(f"failed tool calls: {(await self._post('count', failed))['count']:,}")
         answer = await self._post("search", failed)
         for row in answer["rows"][:3]:
             fields = row["fields"]
-            print(f"  {fields['name']}: {fields['error_type']} — {fields['error_message']}")
+            print(printable(f"  {fields['name']}: {fields['error_type']} — {fields['error_message']}"))
 
     async def _post(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
         response = await self._client.post(

@@ -29,7 +29,7 @@ from svc.commands.outbound import outbound
 from svc.commands.own_service import asking, own_url
 from svc.commands.report import print_attributes, print_report
 from svc.commands.target import named_project
-from svc.commands.terminal import print_json
+from svc.commands.terminal import print_json, printable
 from svc.commands.tls import certificate_findings, own_certificate
 from svc.config.checks import boot_refusals, boot_warnings
 from svc.config.table import BadSetting, Settings, setting_rows
@@ -95,7 +95,7 @@ async def _examine(settings: Settings, env: Mapping[str, str], *, as_json: bool)
     if as_json:
         print_json(findings)
     for finding in () if as_json else findings:
-        print(finding.line())
+        print(printable(finding.line()))
     return int(any(finding.verdict == "FAIL" for finding in findings))
 
 

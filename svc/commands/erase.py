@@ -20,7 +20,7 @@ from protocol.storage import Erasable, Outage
 from svc.application.open_store import open_store
 from svc.backup.erased import ErasedNotes
 from svc.commands.target import name_project, named_project
-from svc.commands.terminal import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
 from svc.domain.quantities import count, counted
 from svc.runtime.clock import now
@@ -100,7 +100,7 @@ async def _preview(
         return
     print(f"{_name(project)}: {counted(counts['traces'], 'trace')} with {counted(counts['spans'], 'span')}")
     for erasure in earlier:
-        print(f"already requested: {erasure.asked_at:%Y-%m-%d %H:%M} UTC by {erasure.asked_by}")
+        print(printable(f"already requested: {erasure.asked_at:%Y-%m-%d %H:%M} UTC by {erasure.asked_by}"))
     print("nothing was erased; run it without --dry-run to erase for good")
 
 

@@ -27,7 +27,7 @@ from protocol.rest.query import timestamp
 from svc.application.history_import import PRODUCTS, ImportOrder, mover, source_of
 from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
-from svc.commands.terminal import Teller, offer_json, print_json
+from svc.commands.terminal import Teller, offer_json, print_json, printable
 from svc.config.table import Settings
 from svc.importers.journal import Journal, MovedSpans, SourceSums, forget, journal
 from svc.importers.moving import HistoryMove, window_of
@@ -261,7 +261,7 @@ def _report(
         lines.append(("compared", _compared(moved, source_sums, stored_sums)))
     lines += [("not imported", sentence) for sentence in source.leaves]
     for name, text in lines:
-        print(f"{name:<14} {text}")
+        print(printable(f"{name:<14} {text}"))
     if dry:
         print("\nnothing was stored; run it without --dry-run to import")
 

@@ -14,7 +14,7 @@ from protocol.rest.query import timestamp
 from protocol.tokens import SCOPES, Scope
 from svc.application.open_store import open_store
 from svc.commands.target import name_project, named_project
-from svc.commands.terminal import offer_json, print_columns, print_json
+from svc.commands.terminal import offer_json, print_columns, print_json, printable
 from svc.config.table import Settings
 from svc.store.accounts.audit import OPERATOR
 from svc.store.accounts.keys import AlreadyRevoked, Key, Minted, NoSuchKey, PostgresKeyStore
@@ -109,4 +109,4 @@ async def _revoke(keys: PostgresKeyStore, project: Project, key_id: str, *, as_j
         case key if as_json:
             print_json(_fields(key))
         case key:
-            print(f"revoked {key.token_prefix}… ({key.name})")
+            print(printable(f"revoked {key.token_prefix}… ({key.name})"))

@@ -106,7 +106,8 @@ def _print(answer: BillReconciled) -> None:
 
 
 def _explain(row: BilledDay) -> None:
-    print(printable(f"\n{row.day} {row.model}: {'; '.join(row.reasons) or 'the cost differs'}"))
+    print()
+    print(printable(f"{row.day} {row.model}: {'; '.join(row.reasons) or 'the cost differs'}"))
     for site in row.call_sites:
         unpriced = f", {site.unpriced:,} without a price" if site.unpriced else ""
         print(printable(f"  call site {site.call_site_id}: {site.calls:,} calls, ${site.cost}{unpriced}"))

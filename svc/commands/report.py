@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.rest.ingest_report import ExporterReport, IngestReport, RefusedSpans, Share
+from svc.commands.terminal import printable
 from svc.domain.attributes.conventions import PREFIX
 from svc.domain.quantities import count, counted, percent
 from svc.store.reads.questions.attributes import AttributeField
@@ -20,7 +21,7 @@ def print_report(report: IngestReport) -> None:
     for exporter in report.exporters:
         print()
         for line in _exporter(exporter):
-            print(line)
+            print(printable(line))
     for title, refused in (
         ("rejected on arrival", report.rejected),
         ("dead letters", report.dead_lettered),
@@ -36,12 +37,13 @@ def print_attributes(fields: Sequence[AttributeField]) -> None:
         print("\nattributes that became fields")
         for field in active:
             own_name = f" ({field.field.removeprefix(PREFIX)})" if field.called else ""
-            print(f"  {field.name}{own_name}, {counted(field.values or 0, 'value')}")
+            print(printable(f"  {field.name}{own_name}, {counted(field.values or 0, 'value')}"))
     if others:
         print("\nother attributes")
         for field in others[:_MOST_KEYS]:
             reason = "hidden" if field.state == "hidden" else field.reason
-            print(f"  {field.field}, {counted(field.spans or 0, 'span')}{f': {reason}' if reason else ''}")
+            because = f": {reason}" if reason else ""
+            print(printable(f"  {field.field}, {counted(field.spans or 0, 'span')}{because}"))
         if len(others) > _MOST_KEYS:
             print(f"  and {len(others) - _MOST_KEYS} more")
 
@@ -80,7 +82,7 @@ def _print_refused(title: str, refused: list[RefusedSpans]) -> None:
     if refused:
         print(f"\n{title}")
         for row in refused:
-            print(f"  {row.spans} spans, last {row.last_seen_at}: {row.reason}")
+            print(printable(f"  {row.spans} spans, last {row.last_seen_at}: {row.reason}"))
 
 
 def _named(name: str | None, version: str | None, unknown: str) -> str:

@@ -18,7 +18,7 @@ from protocol.operator import OperatorError
 from protocol.storage import Freed
 from svc.application.bounds import default_terms
 from svc.application.open_store import open_store
-from svc.commands.terminal import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
 from svc.domain.quantities import counted, size
 from svc.store.retention.sweep import RetentionStore
@@ -77,7 +77,7 @@ async def _show(retention: RetentionStore, settings: Settings, *, as_json: bool)
             f"detections {_term(project.terms.detections, own.detections)}"
         )
         for rule in project.rules:
-            print(f"  traces with {rule.field} {rule.value}: {counted(rule.days, 'day')}")
+            print(printable(f"  traces with {rule.field} {rule.value}: {counted(rule.days, 'day')}"))
     for row in await retention.sizes():
         span = f", {row['oldest']} to {row['newest']}" if row["days"] else ""
         print(f"{row['table']}: {row['days']} days{span}, {size(row['bytes'])}")

@@ -18,7 +18,7 @@ import attrs
 from protocol.operator import OperatorError
 from protocol.sealed import Lost
 from svc.application.open_store import open_store
-from svc.commands.terminal import offer_json, print_json
+from svc.commands.terminal import offer_json, print_json, printable
 from svc.config.table import Settings
 from svc.secrets.sealing import Sealer
 from svc.store.accounts.integrations import IntegrationStore
@@ -69,7 +69,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
             state, note = await _looked_at(sealer, row, rotates=arguments.verb == "rotate")
             values.append({"name": row.name, "state": state, "note": note})
             if not arguments.json:
-                print(f"{state:<9} {row.name}{': ' * bool(note)}{note}")
+                print(printable(f"{state:<9} {row.name}{': ' * bool(note)}{note}"))
     states = Counter(value["state"] for value in values)
     if arguments.json:
         print_json({"values": values, "resealed": states["resealed"], "lost": states["lost"]})

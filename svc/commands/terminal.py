@@ -86,8 +86,15 @@ def offer_json(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One value, on lines of its own."""
-    print(msgspec.json.format(msgspec.json.encode(value, enc_hook=jsonable), indent=2).decode())
+    """One value, on lines of its own. What steers a terminal is escaped, so that the value is the same."""
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=jsonable), indent=2).decode()
+    print("".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text))
+
+
+def _escaped(char: str) -> str:
+    """A character as JSON writes it in ASCII: within a text, the only place where one is not printable."""
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def minute(instant: str | None) -> str:

@@ -110,6 +110,22 @@ def test_keys_accounts_and_terms_are_json_when_asked() -> None:
         assert told("retention", "run").keys() == {"freed_bytes", "tables"}
 
 
+def test_a_name_that_turns_a_line_around_turns_no_line_of_a_command_around() -> None:
+    name = "gnp\u202eetirw\x1b[31m\U000e0001"
+    with running() as service:
+        made = json.loads(service.command("keys", "create", "--scope", "write", "--name", name, "--json"))
+        text = service.command("keys", "list")
+        listed = service.command("keys", "list", "--json")
+        for printed in (text, listed, service.command("keys", "revoke", made["id"])):
+            assert all(char.isprintable() or char == "\n" for char in printed)
+        assert "gnp\ufffdetirw\ufffd[31m\ufffd" in text
+        assert "gnp\\u202eetirw\\u001b[31m\\udb40\\udc01" in listed
+        # For programs it is the name that somebody gave.
+        assert name in [key["name"] for key in json.loads(listed)]
+        done = ran([TRACE_SVC, "keys", "list", "--project", name], env=service.env, timeout_s=60)
+        assert done.stderr == "trace-svc: there is no project default/gnp\ufffdetirw\ufffd[31m\ufffd\n"
+
+
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize(
     ("arguments", "status"), [(("ask", "--help"), {0, 141}), (("completion", "bash"), {141})]
