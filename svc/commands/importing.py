@@ -257,13 +257,22 @@ def _report(
         )
     if moved.without_session:
         lines.append(("no session", f"{moved.without_session:,} spans without one"))
-    if not dry:
+    if not source_sums.spans:
+        lines.append(("empty", _empty_text(order, moved)))
+    elif not dry:
         lines.append(("compared", _compared(moved, source_sums, stored_sums)))
     lines += [("not imported", sentence) for sentence in source.leaves]
     for name, text in lines:
         print(printable(f"{name:<14} {text}"))
-    if dry:
+    if dry and source_sums.spans:
         print("\nnothing was stored; run it without --dry-run to import")
+
+
+def _empty_text(order: ImportOrder, moved: MovedSpans) -> str:
+    """Why nothing came of it."""
+    span_count = "no spans that can be read" if moved.refused else "no spans"
+    window = "" if order.low is None and order.high is None else " in this range"
+    return f"the source holds {span_count}{window}: there was nothing to import"
 
 
 def _tokens_text(source_sums: SourceSums) -> str:

@@ -243,6 +243,24 @@ def test_a_run_that_is_killed_goes_on_and_everything_is_there_once(
 
 
 @pytest.mark.parametrize(
+    ("text", "words", "held"),
+    [
+        ("", (), "no spans"),
+        ("", ("--from", "2026-01-01T00:00:00Z"), "no spans in this range"),
+        ("", ("--dry-run",), "no spans"),
+        ("{}\n", (), "no spans that can be read"),
+    ],
+)
+def test_a_file_that_holds_nothing_is_said_to_hold_nothing(
+    instance: Service, tmp_path: Path, text: str, words: tuple[str, ...], held: str
+) -> None:
+    (file := tmp_path / "empty.jsonl").write_text(text)
+    told = imported(instance, file, *words, project="default")
+    assert told["empty"] == f"the source holds {held}: there was nothing to import"
+    assert "compared" not in told
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("export", "/there/is/none"), "/there does not exist. Put it there"),
