@@ -21,7 +21,7 @@ from protocol.operator import OperatorError
 from protocol.paths import CURRENT_FOLDER_GONE, path_refusal
 from svc.commands.command_line import command_parser, environment
 from svc.commands.table import COMMANDS, Command
-from svc.config.checks import boot_refusals, boot_warnings
+from svc.config.checks import boot_refusals, boot_warnings, name_warnings
 from svc.config.table import Settings, absolute_paths, naming_variable, read_settings
 from svc.runtime.files import open_standard_streams
 from svc.runtime.garbage import collect_less
@@ -79,7 +79,10 @@ def _main(words: Sequence[str]) -> int:
         if command.own_secrets:
             settings = _with_own_secrets(settings)
         if command.serves:
-            for warning in boot_warnings(settings, os.environ):
+            # A runner has neither the secrets of the service nor anything else that these are about.
+            is_service = command.own_secrets
+            warnings = boot_warnings(settings, os.environ) if is_service else name_warnings(os.environ)
+            for warning in warnings:
                 log.warning(warning)
     except (OperatorError, OSError) as error:
         return _fail(_sentence(error, settings))

@@ -211,12 +211,17 @@ def _broker_refusals(settings: Settings) -> list[str]:
     ]
 
 
-def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
-    """What the operator should know at the start, one sentence each."""
-    warnings = [
+def name_warnings(env: Mapping[str, str]) -> list[str]:
+    """What the operator should know of names that mean nothing, one sentence each."""
+    return [
         f"{name} is not a setting of this service" + (f"; did you mean {near}?" if near else "")
         for name, near in unknown_settings(env)
     ]
+
+
+def boot_warnings(settings: Settings, env: Mapping[str, str]) -> list[str]:
+    """What the operator should know at the start of the service, one sentence each."""
+    warnings = name_warnings(env)
     if settings.secret_key == b64decode(PLACEHOLDER_SECRET_KEY):
         warnings.append(
             "SVC_SECRET_KEY is the published placeholder, so anyone could read what is sealed with it; "

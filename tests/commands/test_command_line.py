@@ -14,7 +14,7 @@ from svc.commands import serve
 from svc.commands.command_line import grouped
 from svc.commands.table import COMMANDS, GROUPS
 from tests.forked import ran
-from tests.service import TRACE_SVC, running
+from tests.service import TRACE_SVC, environment, running
 
 
 def said(*arguments: str) -> tuple[int, str, str]:
@@ -108,6 +108,24 @@ def test_keys_accounts_and_terms_are_json_when_asked() -> None:
         assert [project["project"] for project in terms["projects"]] == ["default/default"]
         assert {"table", "days", "bytes"} <= terms["tables"][0].keys()
         assert told("retention", "run").keys() == {"freed_bytes", "tables"}
+
+
+def test_a_runner_warns_of_names_nobody_knows_and_of_no_secret_that_it_does_not_use() -> None:
+    bind = {"SANDBOX_RUNNER_KEY": "a key", "SANDBOX_RUNNER_BIND": "127.0.0.1:0"}
+    env = environment("/nowhere", SVC_XYZZY="1", SVC_AUTH_DISABLED="true", **bind)
+    process = subprocess.Popen(
+        [TRACE_SVC, "sandbox-runner"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert "is ready at" in process.stdout.readline()
+        process.terminate()
+        _, log = process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert "SVC_XYZZY is not a setting of this service" in log
+    assert "placeholder" not in log
+    assert "OWNS IT" not in log
 
 
 def test_a_name_that_turns_a_line_around_turns_no_line_of_a_command_around() -> None:
