@@ -37,7 +37,8 @@ select $1, $2, new.trace_id, new.span_id, $5
 from unnest($3::bytea[], $4::bytea[]) with ordinality as new (trace_id, span_id, place)
 join trace t on t.project_id = $1 and t.trace_id = new.trace_id
 where (new.span_id = '' or exists (select from span s where s.project_id = $1
-    and s.trace_id = new.trace_id and s.span_id = new.span_id))
+    and s.trace_id = new.trace_id and s.span_id = new.span_id
+    and s.started_at between t.first_started_at and t.last_started_at))
   and not exists (select from trace_set_entry e where e.project_id = $1 and e.set_id = $2
     and e.trace_id = new.trace_id and e.span_id = new.span_id)
 order by new.place
