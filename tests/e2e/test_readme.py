@@ -193,8 +193,8 @@ def test_the_first_page_claims_only_what_stands_elsewhere() -> None:
     (folders,) = re.findall(r"Data is kept in `(.*?)` \(as root in\s`(.*?)`\)", page)
     assert "| `SVC_DATA_DIR` | path | {}, for root {} |".format(*folders) in tables()["settings"]
     assert f"{len(TOOLS)} read-only tools" in page
-    assert "Twelve detectors run" in page
-    assert tables()["detectors"].count("| always |") == 12
+    assert "Thirteen detectors run" in page
+    assert tables()["detectors"].count("| always |") == 13
     (understood,) = re.findall(r"^Understands (.*?) and \[more\]", page, re.M | re.S)
     titles = tables()["dialects"]
     names = [name.strip() for name in understood.replace("\n", " ").split(",")]

@@ -146,7 +146,7 @@ def checked(
     if not name or len(name) > NAME_CHARS or not name.isprintable():
         raise WrongFeedback(f"a name is 1 to {NAME_CHARS} printable characters")
     if number is not None and not abs(number) <= NUMBER_MOST:
-        raise WrongFeedback(f"a number lies between -{NUMBER_MOST:g} and {NUMBER_MOST:g}")
+        raise WrongFeedback("a number lies between -1e12 and 1e12")
     if judged_at is not None and not YEARS[0] <= judged_at.year <= YEARS[1]:
         raise WrongFeedback(f"the time of an entry lies between the years {YEARS[0]} and {YEARS[1]}")
     category, author = _trimmed(category), _trimmed(author)
