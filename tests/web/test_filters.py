@@ -68,6 +68,10 @@ def test_a_bound_needs_no_colon_and_a_name_with_a_dot_is_told_how_it_is_written(
         "For an attribute of your own, write attr.order.id:…",
         "For an attribute of your own, write attr.host.example.com:…",
     ]
+    # What is quoted stays a text.
+    for text in ("latency>5s", "-cost<1", "latency:>5s"):
+        again = read_filters(str(read_filters(f'"{text}"')))
+        assert (again.text, again.tokens) == (text, [])
 
 
 def test_columns_and_payloads_of_a_span_are_asked_of_the_same_one() -> None:

@@ -403,12 +403,32 @@ async def test_what_embeddings_cost_is_spent_and_their_calls_are_calls(
     assert sum(Decimal(line["spend_usd"] or "0") for line in lines) == pytest.approx(spent["cost"])
 
 
-async def test_calls_over_mcp_are_calls_of_tools(store: Database, owner: Visitor) -> None:
-    await calls(store, 4)
+async def test_calls_over_mcp_are_calls_of_tools_where_there_are_no_others(
+    store: Database, owner: Visitor
+) -> None:
     await spend_beside(store)
     seen = await owner.get(f"{PAGE}?by=tool")
     cells = re.search(r'title="query_ledger".*?</tr>', seen.text, re.S)
     assert cells is not None
     assert 'data-label="Calls">1</td>' in cells[0]
-    said = [text for text, _ in bars(seen.text, "Failed tool calls")]
-    assert said, "a call over MCP and one of four others failed"
+    (address,) = [where for said, where in bars(seen.text, "Failed tool calls") if "100" in said]
+    assert (await owner.get(address)).text.count("<tr data-id") == 1
+
+
+async def test_a_call_over_mcp_within_one_of_a_tool_is_the_same_call(store: Database, owner: Visitor) -> None:
+    where: dict[str, Any] = {"trace_id": (7).to_bytes(16, "big"), "start": now() - timedelta(minutes=5)}
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "query_ledger"}
+    mcp = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "query_ledger"}
+    await store_of(store, Clock()).write(
+        rows(
+            one(1, name="answer", **where),
+            one(2, parent=1, name="execute_tool query_ledger", attributes=tool, **where),
+            one(3, parent=2, name="tools/call query_ledger", attributes=mcp, **where),
+            one(4, parent=3, name="tools/call query_ledger", attributes=mcp, **where),
+        )
+    )
+    await settle_all(store)
+    seen = await owner.get(f"{PAGE}?by=tool")
+    cells = re.search(r'title="query_ledger".*?</tr>', seen.text, re.S)
+    assert cells is not None
+    assert 'data-label="Calls">1</td>' in cells[0]

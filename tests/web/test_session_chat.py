@@ -33,7 +33,8 @@ async def conversation(
             "trace_id": (turn + 1).to_bytes(16, "big"),
             "start": start + timedelta(seconds=10 * turn),
         }
-        who = {"user.id": users[turn % len(users)], "session.id": "talk"}
+        user_id = users[turn % len(users)]
+        who = {"session.id": "talk"} | ({"user.id": user_id} if user_id else {})
         history.append(text("user", f"**question** {turn}"))
         model = {
             **who,
@@ -123,3 +124,11 @@ async def test_above_each_turn_stands_who_asked(store: Database, owner: Visitor)
     asked = [turn.partition("</p>")[0] for turn in page.split('<p class="small soft who">')[1:]]
     asked = [line for line in asked if "/user?id=" in line]
     assert ["bob" if "bob" in line else "ada" for line in asked] == ["ada", "bob", "ada"]
+
+
+async def test_who_asked_is_not_guessed_where_several_did(store: Database, owner: Visitor) -> None:
+    await conversation(store, 3, users=("ada", "bob", ""))
+    page = (await owner.get(PAGE)).text
+    asked = [turn.partition("</p>")[0] for turn in page.split('<p class="small soft who">')[1:]]
+    (unsigned,) = [line for line in asked if "User" in line]
+    assert "/user?id=" not in unsigned

@@ -24,8 +24,8 @@ from svc.web.shell.render import Renderer
 from svc.web.traces import traces as trace_pages
 from tests.cost import while_dear
 from tests.front.people import ORG, Replica
-from tests.store.settling import settle_at
-from tests.store.spans.test_writing import one, rows, store_of
+from tests.store.settling import settle_all, settle_at
+from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.test_pages import fill, heading
 from tests.web.visitor import BASE, Visitor
 
@@ -288,3 +288,21 @@ async def test_a_drawing_without_any_of_the_newest_says_that_the_others_are_not_
     none = await owner.get(f"{BASE}/traces/drawing?q=nowhere&range=7d&further=1", X_Part="1")
     assert "No matching traces in the last 7 days</p>" in none.text
     assert "<figure" not in none.text
+
+
+async def test_a_text_in_payloads_is_listed_and_neither_drawn_nor_counted(
+    store: Database, owner: Visitor
+) -> None:
+    said = {"input.value": "x" * 300 + " the Purple Walrus"}
+    await store_of(store, Clock()).write(rows(one(1, attributes=said, start=now() - timedelta(minutes=5))))
+    await settle_all(store)
+    nothing = await owner.get(f"{TRACES}?q=purple+walrus")
+    assert "A text is looked for in names, ids, errors and the first 200 characters" in nothing.text
+    (address,) = re.findall(r'href="([^"]+)">Search whole inputs', nothing.text)
+    found = await owner.get(html.unescape(address))
+    assert "Searched the payloads of 1 span." in found.text
+    assert found.text.count("<tr data-id") == 1
+    twice = await owner.get(f"{TRACES}?q=payload:walrus+payload:nobody")
+    assert "has no argument for the first payload; those are left out" in twice.text
+    for part in ("drawing", "facets", "rows"):
+        assert (await owner.get(f"{TRACES}/{part}?q=payload:walrus")).status == 200

@@ -14,8 +14,11 @@ from typing import Final
 
 #: Texts of JSON within texts of JSON: messages in an attribute, and a tool's arguments in those.
 _DEPTH: Final = 2
-#: Characters outside of ASCII as many clients write them in JSON, in lower case.
-_ESCAPED: Final = re.compile(r"(?:\\+u[0-9a-f]{4})+")
+#: Characters as many clients write them in JSON, in lower case. A run of backslashes is read once: where it
+#: was tried again from each of its own, 60,000 took 2.5 s.
+_ESCAPED: Final = re.compile(r"(?<!\\)(?:\\++u[0-9a-f]{4})+")
+#: What some clients escape though it is ASCII, as Go and .NET do for the sake of HTML.
+_HTML: Final = frozenset("\"'&<>+`")
 _CODES: Final = re.compile(r"u([0-9a-f]{4})")
 
 
@@ -33,7 +36,8 @@ def finder(text: str) -> Callable[[bytes], bool]:
         return any(spelling in folded for spelling in plain)
 
     def holds(envelope: bytes) -> bool:
-        folded = envelope.decode("utf-8", "replace").casefold()
+        # What is no text, such as lengths, becomes what no text has.
+        folded = envelope.decode("utf-8", "surrogateescape").casefold()
         if any(spelling in folded for spelling in spellings):
             return True
         if "\\u" not in folded:
@@ -41,14 +45,16 @@ def finder(text: str) -> Callable[[bytes], bool]:
         written_out = _ESCAPED.sub(_characters, folded).casefold()
         return any(spelling in written_out for spelling in spellings)
 
-    # What is ASCII is looked for without decoding.
-    return holds_ascii if needle.isascii() else holds
+    # What nobody escapes is looked for without decoding.
+    return holds_ascii if needle.isascii() and _HTML.isdisjoint(needle) else holds
 
 
 def _spellings(needle: str) -> list[str]:
     spellings = [needle]
     for _ in range(_DEPTH):
         spellings.append(json.dumps(spellings[-1], ensure_ascii=False)[1:-1])
+    # PHP escapes a stroke, too.
+    spellings += [spelling.replace("/", "\\/") for spelling in spellings]
     return list(dict.fromkeys(spellings))
 
 

@@ -197,7 +197,7 @@ async def list_traces(reads: Reads, project_id: int, asked: a.ListTracesExtended
         answer["traces"] = [
             {**trace, "set_entries": entries.get(trace["trace_id"], [])} for trace in answer["traces"]
         ]
-    if not answer["traces"] and reads.extensions:
+    if not answer["traces"] and reads.extensions and asked.cursor is UNSET:
         filters = checked_filters(SPANS, {} if asked.filters is UNSET else asked.filters)
         notes = await reasons(reads.queries.database, project_id, SPANS, filters, text=trace_filter.q)
         if notes := [*notes, *answer.get("notes", [])]:

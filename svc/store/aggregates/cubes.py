@@ -54,6 +54,8 @@ BUILT: Final = {dataset.name: dataset for dataset in (*CUBED, TRACES)}
 
 #: Days that one round writes by column: a large one takes seconds.
 DAYS_AT_ONCE: Final = 4
+#: Hours of which one round makes blocks of search anew.
+RENEWED_AT_ONCE: Final = 2
 #: Slices of one dataset, of all projects.
 SLICES_AT_ONCE: Final = 200
 #: What the hour under way has slices of.
@@ -90,13 +92,14 @@ class CubeStore:
             hours += await self._make_up(limit - hours)
         if hours < limit:
             hours += await self._code(limit - hours)
-        if hours < limit:
-            hours += await self._renew_blocks(limit - hours)
         if hours >= limit:
             return Built(hours, more=True)
         built_slices = max([await slices.build(now, SLICES_AT_ONCE) for slices in self._slices])
         days = await DayColumns(self.database).build(now, DAYS_AT_ONCE)
-        return Built(hours + days, more=built_slices == SLICES_AT_ONCE or days == DAYS_AT_ONCE)
+        # A few a round: what comes now is not kept waiting by what was built long ago.
+        renewed = await self._renew_blocks(min(limit - hours, RENEWED_AT_ONCE))
+        more = built_slices == SLICES_AT_ONCE or days == DAYS_AT_ONCE or renewed > 0
+        return Built(hours + days + renewed, more=more)
 
     async def renew(self, project_id: int, now: datetime, limit: int) -> int:
         """Build up to so many dirty hours of one project. Returns how many there were. Raises `Outage`."""

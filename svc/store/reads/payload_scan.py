@@ -49,9 +49,9 @@ def scan_note(
     """What was looked through, in a sentence; `since` is how far back, where that is not all."""
     names = list(dict.fromkeys(name for name, _ in wanted if name != PAYLOAD))
     verb = "are not fields" if len(names) > 1 else "is not a field"
-    reason = f"{', '.join(names)} {verb}: searched" if names else "Searched"
+    reason = f"{', '.join(names)} {verb}: " if names else ""
     back = "" if since is None else f", back to {timestamp(since)}"
-    return f"{reason} the payloads of {counted(spans, 'span')}{back}{further}"
+    return f"{reason}searched the payloads of {counted(spans, 'span')}{back}{further}"
 
 
 async def spans_of_traces(

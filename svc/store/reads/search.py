@@ -2,8 +2,9 @@
 
 Reads the tables `search_block` of `svc.store.aggregates.blocks` and `search_value` of
 `svc.store.aggregates.values`. Neither lies: a stretch may be looked into in vain, but nothing it holds is
-missed. What the cubes do not cover (the last hour, hours marked dirty) is looked into row by row. Pages of
-spans and tool calls are read here, those of traces in `svc.store.reads.traces.trace_search`.
+missed. Only what failures said in hours that an earlier release built is, until their blocks are new. What
+the cubes do not cover (the last hour, hours marked dirty) is looked into row by row. Pages of spans and tool
+calls are read here, those of traces in `svc.store.reads.traces.trace_search`.
 
 How: texts and questions are cut into words at white space, after PostgreSQL has put them into lower case. A
 text that contains the question contains every word of it inside a word of its own, so all three-letter pieces

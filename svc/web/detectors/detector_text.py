@@ -18,7 +18,7 @@ from svc.web.shell.render import query
 #: What a detector watches, as a line names it.
 WATCHES: Final[Mapping[str, str]] = {
     "tool_error": "tool errors",
-    "model_error": "errors of models",
+    "model_error": "model errors",
     "duration_drift": "durations",
     "cost_drift": "costs",
     "secret_leak": "secrets",

@@ -2,7 +2,7 @@
 
 Called by `svc.web.overview.overview`. All are asked by event time and under one deadline, three at once; what
 was not answered in time stays empty, and the page says so. Calls are those of models, embeddings too, or of
-tools, over MCP too, where these are split. What is spent is what all spans say.
+tools where these are split. What is spent is what all spans say.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ class Overview:
     tool_failures: Steps = ()
     rows: Sequence[CallSums] = ()
     rows_before: Mapping[str | None, CallSums] = attrs.field(factory=dict)
+    #: The kind of the calls of tools.
+    tool_kind: str = TOOL_KINDS[0]
     slow: bool = False
 
 
@@ -151,11 +153,15 @@ class OverviewReads:
             overview.traces = await self._traces(period)
             overview.traces_before = await self._traces(period.before)
 
-        with trio.move_on_after(TIMEOUT_S) as patience:
+        async def read_kinds() -> None:
+            nonlocal kinds
             kinds = await self._kinds(period)
+            overview.tool_kind = kinds.tools[0]
+
+        with trio.move_on_after(TIMEOUT_S) as patience:
+            await run_together(read_traces, read_kinds)
             await run_together(
-                read_traces,
-                partial(self._series, period, dimension, kinds, overview),
+                lambda: self._series(period, dimension, kinds, overview),
                 read_calls,
                 read_calls_before,
             )
@@ -171,7 +177,8 @@ class OverviewReads:
         sums = {str(facet.value): call_sums(text_of(facet.value), facet) for facet in ranked.facets}
         return _Kinds(
             [kind for kind in MODEL_KINDS if kind in sums] or MODEL_KINDS[:1],
-            [kind for kind in TOOL_KINDS if kind in sums] or TOOL_KINDS[:1],
+            # A call over MCP within a call of a tool is the same call, so either counts.
+            ([kind for kind in TOOL_KINDS if kind in sums] or TOOL_KINDS)[:1],
             any(_is_any(row) for kind, row in sums.items() if kind != MODEL_KINDS[0]),
         )
 

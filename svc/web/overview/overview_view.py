@@ -73,7 +73,8 @@ def charts(
     """
     maker = ChartMaker(period, address)
     failing = ChartMaker(period, lambda low, high: address(low, high, only="errors:yes"))
-    failing_tools = ChartMaker(period, lambda low, high: address(low, high, only="kind:tool status:error"))
+    failing_calls = f"kind:{overview.tool_kind} status:error"
+    failing_tools = ChartMaker(period, lambda low, high: address(low, high, only=failing_calls))
     return (
         *_of_traces(overview, period, maker, failing),
         _of_durations(overview, dimension, maker),

@@ -316,7 +316,7 @@ def unknown_filter(name: str, names: Collection[str], outcome: str, *, attribute
 
 def quoted(value: str) -> str:
     """A value as it is typed: in quotation marks where it needs them."""
-    if value and not re.search(r'[\s"\\]', value) and not _is_token(value):
+    if value and not re.search(r'[\s"\\]|^-?(?:latency|cost)[<>]', value) and not _is_token(value):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

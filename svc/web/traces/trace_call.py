@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -71,7 +72,10 @@ def _quoted(body: dict[str, Any]) -> str:
 
 def _left_out(filters: Filters, native_fields: set[str]) -> list[str]:
     excluded = ("without", "without_marks", "without_feedback")
-    return sorted(
+    left_out = {
         "what is excluded" if name in excluded else name
         for name in set(filters.asked) - native_fields - {"one_span", "span_status", "attributes"}
-    )
+    }
+    # An object has one value of a name, the last.
+    names = Counter(name for name, _ in filters.asked.get("attributes", ()))
+    return sorted(left_out | {f"the first {name}" for name, values in names.items() if values > 1})

@@ -219,6 +219,9 @@ def _headline(visit: Visit, asking: Asking, page_state: _Found) -> str:
             f"from {since} to {to}" if to else f"since {since}",
             "; earlier ones are not counted",
         )
+    if page_state.by_payload and not page_state.page:
+        # Only a list tells.
+        return f"Traces {range_text}"
     if page_state.by_payload:
         found, more = len(page_state.page["traces"]), page_state.page["next_cursor"] is not None
         if not found:

@@ -37,6 +37,9 @@ def test_a_text_is_found_within_json_of_json_with_or_without_escapes(
         ("élan", "ÉLAN"),
         ("😀 ok", '{"content": "\\ud83d\\ude00 ok"}'),
         ('said "no"', '[{"content": "He said \\"no\\"."}]'),
+        ("R&D a<b", '{"content": "R\\u0026D a\\u003cb"}'),
+        ("don't", '{"content": "don\\u0027t"}'),
+        ("https://x.example/y", '{"content": "https:\\/\\/x.example\\/y"}'),
         ("one\ntwo", '[{"arguments": "{\\"text\\": \\"one\\\\ntwo\\"}"}]'),
     ],
 )
@@ -56,3 +59,12 @@ def test_a_text_is_found_anywhere_in_what_a_span_said() -> None:
     for text in ("my PARCEL", "a-7031", "upstream closed", "shop"):
         assert finder(text)(came), text
     assert not finder("my  parcel")(came)
+
+
+def test_what_is_no_text_is_no_character_and_backslashes_are_read_once() -> None:
+    assert not finder("\ufffd")(b"\x80\xff\x00")
+    assert finder("\ufffd")("before \ufffd after".encode())
+    # Tried again from each of its own, this would take minutes.
+    hostile = ("\\u00e9" + "\\" * 1_000_000).encode()
+    assert not finder("é1")(hostile)
+    assert finder("é")(hostile)

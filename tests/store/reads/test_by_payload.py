@@ -145,7 +145,7 @@ async def test_a_page_says_what_it_looked_through(store: Database) -> None:
     page = await asked(store, 100, None, attr__order__id=7003)
     assert page["notes"] == ["attr.order.id is not a field: searched the payloads of 24 spans"]
     page = await asked(store, 100, None, payload="seat-3")
-    assert page["notes"] == ["Searched the payloads of 24 spans"]
+    assert page["notes"] == ["searched the payloads of 24 spans"]
     page = await asked(store, 100, None, attr__order__id=7003, attr__pod="pod-1", name="call")
     assert page["notes"] == ["attr.order.id, attr.pod are not fields: searched the payloads of 12 spans"]
 

@@ -196,7 +196,7 @@ async def test_a_text_is_looked_for_in_all_that_spans_said(
     # Nothing else of these spans says it.
     by_text, by_field = asked("payload", "TAGIN"), asked(FIELD, "staging")
     counted = await queries.count(by_text)
-    assert counted == {**await queries.count(by_field), "notes": ["Searched the payloads of 30 spans"]}
+    assert counted == {**await queries.count(by_field), "notes": ["searched the payloads of 30 spans"]}
     of_errors = asked("payload", "staging", measure="error_rate", by="started_at")
     assert plain(await queries.count(of_errors)) == await queries.count(
         asked(FIELD, "staging", measure="error_rate", by="started_at")
@@ -205,7 +205,7 @@ async def test_a_text_is_looked_for_in_all_that_spans_said(
     assert found["rows"] == (await queries.search(by_field, None, None, 100, None))["rows"]
     monkeypatch.setattr(spans_by_payload, "MOST_SPANS", 10)
     (note,) = (await queries.count(by_text))["notes"]
-    assert note.startswith("Searched the payloads of 10 spans; what is before")
+    assert note.startswith("searched the payloads of 10 spans; what is before")
     assert note.endswith(" is not counted: a shorter range counts all")
 
 
@@ -217,5 +217,5 @@ async def test_a_text_to_look_for_is_no_field_and_is_not_blank(store: Database) 
     with pytest.raises(Refused, match="'payload'"):
         await JsonQueries(store).facets(asked(FIELD, "staging"), "payload", 10)
     side = side_of(LOW, HIGH, {"payload": "staging"}, None, None)
-    with pytest.raises(Refused, match="'payload' filters only lists and counts"):
+    with pytest.raises(Refused, match="only lists and counts can be filtered by 'payload'"):
         await CompareStore(store).compare(PROJECT, side, side)

@@ -63,8 +63,8 @@ _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "tool_error_rate": ("tool_error_rate", "is failing more often", "is failing less often", "traces"),
     "model_error_rate": (
         "model_error_rate",
-        "gets errors from its models more often",
-        "gets errors from its models less often",
+        "gets model errors more often",
+        "gets model errors less often",
         "traces",
     ),
     "malformed_rate": (
@@ -91,7 +91,7 @@ _RATES: Final[Mapping[str, tuple[str, str, str, str]]] = {
         for name, (words, _) in _MARKS.items()
     },
 }
-_FROM_THE_START: Final[Mapping[str, str]] = {"model_error_rate": "has got errors from its models"} | {
+_FROM_THE_START: Final[Mapping[str, str]] = {"model_error_rate": "has had model errors"} | {
     MARK_MEASURES[name]: words for name, (_, words) in _MARKS.items()
 }
 #: Of a measure of what answers are given: the short name in keys, and whether its failures are low numbers.

@@ -33,7 +33,7 @@ from svc.domain.alerts.params import (
     MetricParams,
     is_vital,
 )
-from svc.domain.attributes.conventions import may_need_payloads
+from svc.domain.attributes.conventions import PREFIX, may_need_payloads
 from svc.domain.calendar import gaps, hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.lazy_numpy import is_loaded, load
@@ -90,7 +90,8 @@ def _sql(source: VitalSource) -> str:
 _OF: Final[dict[What, str]] = {what: _sql(source) for what, source in SOURCES.items()}
 
 
-_WHOLE: Final = "; a shorter window is judged, or a field made of it on Settings, Attributes"
+_WHOLE: Final = "; a shorter window is judged"
+_OR_FIELD: Final = ", or a field made of it on Settings, Attributes"
 #: All reads of a window, or of a history.
 FIGURES_S: Final = 20.0
 #: Model calls and runs of tools as spans: their kinds, and what else they have.
@@ -313,7 +314,7 @@ def _looked(params: MetricParams, questions: Sequence[Question]) -> tuple[dateti
 def _require_all(since: datetime | None, note: str) -> None:
     """Raise `WindowTooLarge` where a look ended somewhere."""
     if since is not None:
-        raise WindowTooLarge(f"{note}{_WHOLE}")
+        raise WindowTooLarge(f"{note}{_WHOLE}{_OR_FIELD if PREFIX in note else ''}")
 
 
 def _known(

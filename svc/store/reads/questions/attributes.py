@@ -119,7 +119,7 @@ async def require_fields(
             if filtered:
                 continue
             if name == PAYLOAD:
-                raise Refused(BAD_REQUEST.saying(f"'{name}' filters only lists and counts"))
+                raise Refused(BAD_REQUEST.saying(f"only lists and counts can be filtered by '{name}'"))
             raise Refused(
                 UNKNOWN_FIELD.saying(
                     f"'{name[:120]}' is not a field of this project: attributes become fields when they have"

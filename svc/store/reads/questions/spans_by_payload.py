@@ -29,6 +29,8 @@ from svc.store.spans.payloads import SpanKey
 #: Rows that are read at once: few for a page of a search, which may be full soon, then more.
 _FIRST_ROWS: Final = 200
 _MOST_ROWS: Final = 5_000
+#: And of those whose whole payloads are looked into, which take more time each.
+_MOST_TEXTS: Final = 1_000
 Filters = tuple[tuple[Field, FilterValue], ...]
 
 _KEY: Final = ("trace_id", "span_id", "started_at", "frame")
@@ -147,7 +149,8 @@ class SpansByPayload:
         names = [name for name, _ in newest_order(question).columns]
         deadline = trio.current_time() + MOST_S
         rows: list[Any] = []
-        spans, size = 0, _FIRST_ROWS if limit else _MOST_ROWS
+        most = _MOST_TEXTS if any(name == PAYLOAD for name, _ in payload_filters) else _MOST_ROWS
+        spans, size = 0, _FIRST_ROWS if limit else most
         while True:
             size = min(size, MOST_SPANS - spans)
             batch = await self.pages.rows(question, text, columns, position, size)
@@ -164,7 +167,7 @@ class SpansByPayload:
                 return _Scan(rows, spans, None)
             if spans >= MOST_SPANS or trio.current_time() > deadline:
                 return _Scan(rows, spans, batch[-1])
-            position, size = [batch[-1][name] for name in names], min(size * 4, _MOST_ROWS)
+            position, size = [batch[-1][name] for name in names], min(size * 4, most)
 
 
 def _with_frame(rows: Sequence[Any]) -> list[SpanKey]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from svc.domain.attributes.conventions import may_need_payloads
+from svc.domain.attributes.conventions import PAYLOAD, may_need_payloads
 from svc.store.postgres.clauses import Where
 from svc.store.postgres.database import READ_TIMEOUT_S, Database
 from svc.store.reads.payload_scan import (
@@ -28,8 +28,9 @@ from svc.store.reads.questions.attributes import promoted_fields
 from svc.store.reads.traces.trace_filter import NEWEST_TRACES, HeldValue, TraceFilter, held_by_spans
 from svc.store.spans.payloads import SpanKey
 
-#: Traces that are looked into at once.
+#: Traces that are looked into at once, and those whose whole payloads are.
 _TRACES: Final = 100
+_TEXT_TRACES: Final = 20
 
 
 class TracePages(Protocol):
@@ -98,8 +99,10 @@ async def page_by_payload(
     scanned_by = by_rows if asked.payload_attributes else TraceFilter()
     progress, deadline = _Progress(), trio.current_time() + MOST_S
     traces: list[dict[str, Any]] = []
+    names = {name for name, _ in (*asked.payload_attributes, *asked.payload_without)}
+    at_once = _TEXT_TRACES if PAYLOAD in names else _TRACES
     while True:
-        page = await pages.page(project_id, by_rows, limit=_TRACES, cursor=cursor, timeout_s=READ_TIMEOUT_S)
+        page = await pages.page(project_id, by_rows, limit=at_once, cursor=cursor, timeout_s=READ_TIMEOUT_S)
         candidates, cursor = page["traces"], page["next_cursor"]
         room = MOST_SPANS - progress.spans
         keys = await span_keys(database, project_id, scanned_by, candidates, room + 1)

@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from protocol.refusals import BAD_REQUEST, Refused
+from svc.domain.attributes.conventions import PAYLOAD
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database, left_s
 from svc.store.postgres.rows import trace_row
 from svc.store.reads.payloads import ROOM_BYTES, Opening
@@ -159,9 +160,12 @@ class TraceReads:
         asked = await resolved(self.database, project_id, asked)
         if asked.by_payload:
             names = ", ".join(dict((*asked.payload_attributes, *asked.payload_without)))
-            raise Refused(
-                BAD_REQUEST.saying(f"{names} is not a field, so traces come newest first: leave sort out")
+            reason = (
+                "is searched newest first"
+                if names == PAYLOAD
+                else "is not a field, so traces come newest first"
             )
+            raise Refused(BAD_REQUEST.saying(f"{names} {reason}: leave sort out"))
         where = narrowed_by_index(project_id, asked)
         by_text, by_spans = asked_for(where, asked.q, held_by_spans(asked))
         own = of_its_own(where, asked)

@@ -26,7 +26,8 @@ OBSERVED_WINDOW: Final = timedelta(days=7)
 # days before the window.
 _SITES: Final = f"""
 select (select count(*) from call_site where project_id = $1) as total,
-       c.id, c.tagged, coalesce(o.model, c.model) as model, coalesce(o.provider, c.provider) as provider,
+       c.id, c.tagged, coalesce(o.called[1], c.model) as model,
+       case when o.called is null then c.provider else o.called[2] end as provider,
        i.intent, coalesce(i.shape, o.kind) as shape,
        i.output_schema::text, o.error_rate,
        o.p50_latency_ms, o.p95_latency_ms, o.cost_per_call
@@ -36,8 +37,8 @@ from (select s.*, busy.place from call_site s
 left join call_site_intent i on i.project_id = $1 and i.call_site_id = c.id
 cross join lateral (
     select mode() within group (order by kind) as kind,
-           mode() within group (order by provided_model_name) as model,
-           mode() within group (order by provider) as provider,
+           mode() within group (order by array[provided_model_name, provider])
+               filter (where provided_model_name is not null) as called,
            avg((status = 'error')::int)::float8 as error_rate,
            percentile_cont(0.5) within group (order by ms) as p50_latency_ms,
            percentile_cont(0.95) within group (order by ms) as p95_latency_ms,
