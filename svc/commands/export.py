@@ -29,6 +29,7 @@ from svc.commands.parquet import parquet_rows
 from svc.commands.target import name_project, named_project, read_filters, refusal_sentence
 from svc.commands.terminal import Teller
 from svc.config.table import Settings
+from svc.domain.quantities import counted
 from svc.domain.queries.datasets import SPANS
 from svc.importers.exported import wire_of
 from svc.runtime.clock import now
@@ -93,7 +94,8 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> None:
                 write(chunk)
                 count += len(chunk)
                 teller(f"{count:,} {arguments.what}")
-    print(f"exported {count:,} {arguments.what} of {project.org_slug}/{project.slug}", file=sys.stderr)
+    exported = counted(count, arguments.what.removesuffix("s"))
+    print(f"exported {exported} of {project.org_slug}/{project.slug}", file=sys.stderr)
     if (
         not count
         and arguments.what == "spans"

@@ -49,6 +49,8 @@ def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         (GOLD, [0, 3, 6, 9], 24),
         ({"attr.order.id": "7003"}, [3], 24),
         ({"attr.order.id": "8003"}, [], 24),
+        ({"payload": "SEAT-3"}, [3], 24),
+        ({"payload": "gold", "attr.zones": "east"}, [3, 9], 24),
         # On one and the same span.
         ({**GOLD, "status": "error"}, [3, 6, 9], 9),
         ({**GOLD, "name": "answer"}, [], 12),
