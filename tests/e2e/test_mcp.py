@@ -471,8 +471,9 @@ UNTOUCHED = (
     "organization", "api_key", "detection_case", "case_event", "case_counter", "finding", "finding_evidence",
     "rca_report", "pack", "chain", "failure_mode", "call_site_intent", "classifier_event", "dead_letter",
 )  # fmt: skip
-#: Of them, those whose rows change by themselves: traces settle, and a key notes when it was used.
-MOVING = {"trace", "session", "api_key"}
+#: Of them, those whose rows change by themselves: traces settle, a key notes when it was used, and the
+#: analysis by rule goes on with a report that it had begun.
+MOVING = {"trace", "session", "api_key", "rca_report"}
 #: What a span learns when its trace is rolled up and counted.
 LEARNED = "{facets,usage_repeats,cost_source}"
 

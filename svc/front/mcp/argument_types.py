@@ -65,6 +65,7 @@ TraceColumn = Literal[
 SpanColumn = Literal[
     "payload",
     HeadColumn,
+    "error_message",
     "created_at",
     "latency_ms",
     "total_tokens",

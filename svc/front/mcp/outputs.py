@@ -154,6 +154,7 @@ class SpanAnswer(Struct, kw_only=True):
     name: str
     status: str
     error_type: str | None
+    error_message: str | UnsetType | None = UNSET
     call_site_id: str | None
     session_id: str | None
     user_id: str | None

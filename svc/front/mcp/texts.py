@@ -166,7 +166,7 @@ EXTENSIONS: Final = {
             by started_at: range and order are on when spans ran, which is how to ask about yesterday. filters
             finds spans by any field of dataset spans, and by attr. or payload as list_traces does.
             agent_path is the agent above a call, known once its trace is settled. fields ["started_at",
-            "error_type"] gives rows of these and the ids alone.""",
+            "error_message"] gives rows of these and the ids alone.""",
         "describe_dataset": """
             measures are what the query tools work out beside counts, times what their range can be on.
             Fields of spans include attributes such as environment, release, tenant, tag, agent and tool,
