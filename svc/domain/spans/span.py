@@ -31,6 +31,9 @@ Kind = Literal[
     "guardrail",
     "step",
 ]
+#: The kinds of spans that are model calls and runs of tools, the usual one first.
+MODEL_KINDS: Final[tuple[Kind, ...]] = ("llm", "reasoning", "embedding")
+TOOL_KINDS: Final[tuple[Kind, ...]] = ("tool", "mcp")
 Status = Literal["ok", "error"]
 CostSource = Literal["provided", "inferred", "inferred_maker", "unpriced"]
 

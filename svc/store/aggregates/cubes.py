@@ -16,8 +16,9 @@ and so is a day whose hours are all built and clean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -61,6 +62,9 @@ SLICES_AT_ONCE: Final = 200
 #: What the hour under way has slices of.
 SLICED: Final = (SPAN_SLICES, TRACE_SLICES)
 
+#: Completes an hour of a project in a transaction; False where that has been done meanwhile.
+_Complete = Callable[[Connection, int, datetime], Awaitable[bool]]
+
 
 @attrs.define(eq=False)
 class CubeStore:
@@ -91,13 +95,14 @@ class CubeStore:
         if self._earlier and hours < limit:
             hours += await self._make_up(limit - hours)
         if hours < limit:
-            hours += await self._code(limit - hours)
+            hours += await self._complete(UNCODED, limit - hours, code_lacking)
         if hours >= limit:
             return Built(hours, more=True)
         built_slices = max([await slices.build(now, SLICES_AT_ONCE) for slices in self._slices])
         days = await DayColumns(self.database).build(now, DAYS_AT_ONCE)
         # A few a round: what comes now is not kept waiting by what was built long ago.
-        renewed = await self._renew_blocks(min(limit - hours, RENEWED_AT_ONCE))
+        at_once = min(limit - hours, RENEWED_AT_ONCE)
+        renewed = await self._complete(LACKING_ERRORS, at_once, renew_blocks)
         more = built_slices == SLICES_AT_ONCE or days == DAYS_AT_ONCE or renewed > 0
         return Built(hours + days + renewed, more=more)
 
@@ -112,29 +117,25 @@ class CubeStore:
             await self._build(project_id, BUILT[row["dataset"]], row["hour"], until=None, now=now)
         return len(rows)
 
-    async def _code(self, limit: int) -> int:
-        """Code groups of traces that a release before made, or makes beside this one. Returns how many."""
-        rows = await self.database.fetch(UNCODED, limit)
-        return sum([await self._code_hour(row["project_id"], row["hour"]) for row in rows])
+    async def _complete(self, lacking: str, limit: int, complete: _Complete) -> int:
+        """Do for hours what a release before did not, or does not beside this one. Returns for how many.
 
-    async def _code_hour(self, project_id: int, hour: datetime) -> bool:
-        async def work(connection: Connection) -> bool:
+        `lacking` is the statement that names up to `limit` of them with their projects.
+        """
+        rows = await self.database.fetch(lacking, limit)
+
+        async def work(connection: Connection, project_id: int, hour: datetime) -> bool:
             await lock_builder(connection, project_id)
-            return await code_lacking(connection, project_id, hour)
+            return await complete(connection, project_id, hour)
 
-        return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
-
-    async def _renew_blocks(self, limit: int) -> int:
-        """Make anew the blocks of search that a release before made, as `_code` does groups."""
-        rows = await self.database.fetch(LACKING_ERRORS, limit)
-        return sum([await self._renew_blocks_of(row["project_id"], row["hour"]) for row in rows])
-
-    async def _renew_blocks_of(self, project_id: int, hour: datetime) -> bool:
-        async def work(connection: Connection) -> bool:
-            await lock_builder(connection, project_id)
-            return await renew_blocks(connection, project_id, hour)
-
-        return await self.database.run(work, timeout_s=BUILD_TIMEOUT_S)
+        return sum(
+            [
+                await self.database.run(
+                    partial(work, project_id=row["project_id"], hour=row["hour"]), timeout_s=BUILD_TIMEOUT_S
+                )
+                for row in rows
+            ]
+        )
 
     async def _make_up(self, limit: int) -> int:
         """Count what failed in the hours that an earlier release built. Returns how many there were."""

@@ -18,6 +18,7 @@ import attrs
 
 from svc.domain.detect.engine.axis import BINS, LN_RATIO
 from svc.domain.queries.datasets import SPANS, Dataset
+from svc.domain.spans.span import MODEL_KINDS, TOOL_KINDS
 from svc.domain.traces.agent_path import AGENT_PATH
 from svc.store.postgres.database import Connection
 
@@ -53,10 +54,6 @@ _PATH: Final = (
     "(select v.value from string_to_table(facets, null) as c (code) join attribute_value v"
     f" on v.project_id = $1 and v.code = c.code where v.field = '{AGENT_PATH}' limit 1)"
 )
-
-#: The kinds of spans that are model calls and runs of tools.
-MODEL_KINDS: Final = ("llm", "reasoning", "embedding")
-TOOL_KINDS: Final = ("tool", "mcp")
 
 #: A call that repeats another's usage is none.
 SOURCES: Final[dict[What, VitalSource]] = {

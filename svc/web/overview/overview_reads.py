@@ -20,7 +20,7 @@ from protocol.rest.answers import Bucket, Measured
 from protocol.storage import Slow
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.detect.engine.histogram import Histogram
-from svc.store.aggregates.vitals import MODEL_KINDS, TOOL_KINDS
+from svc.domain.spans.span import MODEL_KINDS, TOOL_KINDS
 from svc.store.postgres.database import Database
 from svc.store.postgres.together import run_together
 from svc.store.reads.questions.query import QueryStore

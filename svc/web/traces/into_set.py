@@ -10,13 +10,11 @@ from uuid import UUID
 
 import msgspec
 
-from protocol.refusals import BAD_REQUEST, BLANK_NAME, NO_SUCH_CASE, Refusal
+from protocol.refusals import NO_SUCH_CASE, Refusal
 from protocol.rest.sets import SetEntriesBody
-from protocol.text import clean
 from svc.front.api.traces import sets as api
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.evidence import EvidenceStore
-from svc.store.feedback.sets import NAME_CHARS
 from svc.store.reads.traces.spans import SpanReads
 from svc.store.reads.traces.traces import TraceReads
 from svc.web.shell.forms import asked
@@ -41,11 +39,9 @@ class AddForm(ViewForm):
 async def add(visit: Visit) -> Go | Refusal:
     """Add traces, a span, the witnesses of a case, or the newest traces of a list, to the set of a name."""
     form: AddForm = visit.form
-    name = clean(" ".join(form.name.split()))
-    if not name:
-        return BLANK_NAME
-    if len(name) > NAME_CHARS:
-        return BAD_REQUEST.saying(f"a set has a name of at most {NAME_CHARS} characters")
+    name = api.set_name(form.name)
+    if isinstance(name, Refusal):
+        return name
     subjects = await _subjects(visit, form)
     if isinstance(subjects, Refusal):
         return subjects

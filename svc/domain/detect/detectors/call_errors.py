@@ -29,16 +29,12 @@ from svc.domain.detect.detectors.new_signature import signature_of
 from svc.domain.detect.detectors.settled_trace import SettledTrace, TracedSpan
 from svc.domain.detect.engine.rate_engine import RISE
 from svc.domain.marks.tool_calls import calls_of
-from svc.domain.spans.span import ToolCall
+from svc.domain.spans.span import MODEL_KINDS, ToolCall
 
 #: The rise that is found soonest, for every detector of rates. Measured 2026-11, 500 calls a day at 5 %,
 #: 60 buckets: a half more takes 71, 62, 82 and 366 hours by 1.25, 1.5, 2 and 4 (by 4 found in 0.35 of them),
 #: twice as many 28, 22, 20 and 54, six times as many 4.6, 3.7, 2.7 and 2.0.
 RISE_TUNING: Final = Tunable(RISE, 1.25, 10.0)
-
-
-#: Kinds of spans that are calls of a model.
-_MODELS: Final = frozenset({"llm", "reasoning", "embedding"})
 
 
 def observe(trace: SettledTrace, context: ObserverContext) -> Iterable[Observation]:
@@ -87,7 +83,7 @@ def observe_models(trace: SettledTrace, context: ObserverContext) -> Iterable[Ob
     """
     calls: defaultdict[Caller, list[TracedSpan]] = defaultdict(list)
     for row in trace.spans:
-        if row.kind in _MODELS:
+        if row.kind in MODEL_KINDS:
             calls[caller_of(trace, row)].append(row)
     for caller, model_calls in calls.items():
         failures = [row for row in model_calls if row.status == "error"]

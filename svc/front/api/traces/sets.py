@@ -50,13 +50,21 @@ async def get_set(call: Call[None]) -> SetOpened:
     return SetOpened(**msgspec.structs.asdict(_shown(trace_set)), items=[_entry(entry) for entry in entries])
 
 
-async def post_entries(call: Call[SetEntriesBody]) -> SetAdded | Refusal:
-    """Add traces and spans; what is there already, or does not exist, is left out."""
-    name = clean(" ".join(call.path["set"].split()))
+def set_name(text: str) -> str | Refusal:
+    """A name as it is kept, or why a set has none such."""
+    name = clean(" ".join(text.split()))
     if not name:
         return BLANK_NAME
     if len(name) > NAME_CHARS:
         return BAD_REQUEST.saying(f"a set has a name of at most {NAME_CHARS} characters")
+    return name
+
+
+async def post_entries(call: Call[SetEntriesBody]) -> SetAdded | Refusal:
+    """Add traces and spans; what is there already, or does not exist, is left out."""
+    name = set_name(call.path["set"])
+    if isinstance(name, Refusal):
+        return name
     store = SetStore(call.means.database)
     opened_set = await _named(call, store)
     subjects = [subject_of(entry.trace_id, entry.span_id) for entry in call.body.entries]

@@ -37,9 +37,10 @@ from svc.domain.attributes.conventions import PREFIX, may_need_payloads
 from svc.domain.calendar import gaps, hour_of
 from svc.domain.detect.engine.axis import UNIT_MS, bin_of
 from svc.domain.lazy_numpy import is_loaded, load
+from svc.domain.spans.span import MODEL_KINDS, TOOL_KINDS
 from svc.store.aggregates.closed_hours import SLICE
 from svc.store.aggregates.covered import covered_since
-from svc.store.aggregates.vitals import BIN, MODEL_KINDS, SOURCES, TOOL_KINDS, VitalSource, What
+from svc.store.aggregates.vitals import BIN, SOURCES, VitalSource, What
 from svc.store.postgres.database import READ_TIMEOUT_S, Connection, Database
 from svc.store.reads.alerts.alert_traces import TraceFigures, check_trace_filters
 from svc.store.reads.payload_scan import scan_note
@@ -95,7 +96,7 @@ _OR_FIELD: Final = ", or a field made of it on Settings, Attributes"
 #: All reads of a window, or of a history.
 FIGURES_S: Final = 20.0
 #: Model calls and runs of tools as spans: their kinds, and what else they have.
-_CALLS: Final[Mapping[str, tuple[Sequence[str], Filters]]] = {
+CALLS: Final[Mapping[str, tuple[Sequence[str], Filters]]] = {
     "model_calls": (MODEL_KINDS, {"usage_repeats": None}),
     "tools": (TOOL_KINDS, {}),
 }
@@ -141,7 +142,7 @@ def _parts(params: MetricParams) -> list[tuple[str, Filters]]:
     """Questions of the query API that no row meets twice: together they are what is asked."""
     if params.dataset in COUNTED_FIGURES:
         return [(params.dataset, params.filters)]
-    kinds, condition = _CALLS[params.dataset]
+    kinds, condition = CALLS[params.dataset]
     called: list[Filters] = [{}]
     asked_for = dict(params.filters)
     if params.dataset == "model_calls" and "model_id" in asked_for:

@@ -5,20 +5,17 @@ Called by the REST API and the command line. A rule that is stored already is le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from protocol.refusals import BAD_RULE, Refused
 from svc.domain.alerts.params import CaseParams, MetricParams, RuleParams
 from svc.domain.detect.detectors.table import DETECTORS
 from svc.domain.queries.datasets import DATASETS, SPANS
-from svc.store.aggregates.vitals import MODEL_KINDS, TOOL_KINDS
 from svc.store.postgres.database import Database
-from svc.store.reads.alerts.alert_figures import check_question
+from svc.store.reads.alerts.alert_figures import CALLS, check_question
 from svc.store.reads.questions.questions import checked_filters, filter_text, unknown_values
 
-#: The kinds of span that these datasets are, whatever else a rule filters by.
-_KINDS: Final[Mapping[str, Sequence[str]]] = {"model_calls": MODEL_KINDS, "tools": TOOL_KINDS}
 _NAME_CHARS: Final = 60
 
 
@@ -47,9 +44,8 @@ def _check_values(params: MetricParams) -> None:
     """Whether each filter has a value that its field can have."""
     filters = checked_filters(DATASETS.get(params.dataset, SPANS), params.filters)
     reasons = unknown_values(DATASETS.get(params.dataset, SPANS), filters)
-    kinds = _KINDS.get(params.dataset)
-    if not reasons and kinds is not None and "kind" in params.filters:
-        kind = filter_text(params.filters["kind"])
+    if not reasons and params.dataset in CALLS and "kind" in params.filters:
+        kinds, kind = CALLS[params.dataset][0], filter_text(params.filters["kind"])
         if kind not in kinds:
             reasons = [f"the kind of {params.dataset} is never '{kind}', only {', '.join(kinds)}"]
     if reasons:
