@@ -78,17 +78,17 @@ class CallSums:
 
 @attrs.frozen
 class _Kinds:
-    """Kinds of spans that were called in a period and the one before it, the usual one first; and whether
-    spans that are no call of a language model have a cost or tokens of their own.
+    """Kinds of spans that were called in a period and the one before it: of models, the usual one first, and
+    of tools; and whether spans that are no call of a language model have a cost or tokens of their own.
     """
 
     models: Sequence[str] = MODEL_KINDS[:1]
-    tools: Sequence[str] = TOOL_KINDS[:1]
+    tool: str = TOOL_KINDS[0]
     spent_elsewhere: bool = False
 
     def called(self, dimension: Dimension) -> Sequence[str]:
         """Those of the calls that are split."""
-        return self.models if dimension.has_cost else self.tools
+        return self.models if dimension.has_cost else (self.tool,)
 
     @property
     def spending(self) -> str | None:
@@ -156,7 +156,7 @@ class OverviewReads:
         async def read_kinds() -> None:
             nonlocal kinds
             kinds = await self._kinds(period)
-            overview.tool_kind = kinds.tools[0]
+            overview.tool_kind = kinds.tool
 
         with trio.move_on_after(TIMEOUT_S) as patience:
             await run_together(read_traces, read_kinds)
@@ -178,7 +178,7 @@ class OverviewReads:
         return _Kinds(
             [kind for kind in MODEL_KINDS if kind in sums] or MODEL_KINDS[:1],
             # A call over MCP within a call of a tool is the same call, so either counts.
-            ([kind for kind in TOOL_KINDS if kind in sums] or TOOL_KINDS)[:1],
+            next((kind for kind in TOOL_KINDS if kind in sums), TOOL_KINDS[0]),
             any(_is_any(row) for kind, row in sums.items() if kind != MODEL_KINDS[0]),
         )
 
@@ -221,12 +221,10 @@ class OverviewReads:
             answer = await queries.timeseries(usage, interval, field, SHOWN_APART)
         # Of the same values, so that a colour is one of them in both charts.
         overview.tokens = split_steps(period, answer, _all_tokens, among=list(overview.spend))
-        tools: list[Bucket] = []
-        for kind in kinds.tools:
-            tools += (await queries.timeseries(self._question(period, kind, "errors"), interval)).buckets
-        overview.tool_calls = folded_steps(period, tools, lambda bucket: bucket.count or None)
+        tools = await queries.timeseries(self._question(period, kinds.tool, "errors"), interval)
+        overview.tool_calls = folded_steps(period, tools.buckets, lambda bucket: bucket.count or None)
         overview.tool_failures = folded_steps(
-            period, tools, lambda bucket: bucket.figure("errors") if bucket.count else None
+            period, tools.buckets, lambda bucket: bucket.figure("errors") if bucket.count else None
         )
         await self._read_durations(period, kinds.called(dimension)[0], interval, overview)
 
