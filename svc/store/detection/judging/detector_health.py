@@ -61,10 +61,11 @@ class DetectorHealthStore:
         """How detection of a project is doing; detectors that left nothing behind are missing."""
 
         async def work(connection: Connection) -> DetectionHealth:
-            # Down the key, not further than anybody wants to know.
+            # Down the key, not further than anybody wants to know. A trace that grew while it waited stands
+            # in the queue twice.
             waiting = await connection.fetchval(
-                "select count(*) from (select from fold_due where project_id = $1"
-                f" limit {WAITING_COUNTED}) w",
+                "select count(distinct trace_id) from (select trace_id from fold_due where project_id = $1"
+                f" order by place limit {WAITING_COUNTED}) w",
                 project_id,
             )
             newest = await connection.fetchval(
