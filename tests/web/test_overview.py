@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -28,7 +29,8 @@ from svc.web.overview.overview_charts import (
     release_marks,
 )
 from svc.web.overview.overview_period import MOST_DAYS, DayRange
-from svc.web.overview.overview_reads import CallSums, together
+from svc.web.overview.overview_reads import RANKED, CallSums, Dimension, Overview, less, together
+from svc.web.overview.overview_view import table
 from svc.web.shell.charts import round_up
 from tests.detecting.house import execute
 from tests.store.settling import settle_all
@@ -289,6 +291,25 @@ def test_values_together_are_their_sums(parts: list[CallSums]) -> None:
     assert total.cost == (sum(known, Decimal()) if known else None)
     reported = [part.tokens["input"] for part in parts if part.tokens.get("input") is not None]
     assert total.tokens.get("input") == (sum(reported) if reported else None)
+    # What is left of all without the first is the sum of the others.
+    if parts:
+        left, others = less(total, parts[0]), together(parts[1:])
+        assert (left.calls, left.failed, left.unpriced) == (others.calls, others.failed, others.unpriced)
+        assert (left.cost or 0) == (others.cost or 0)
+        assert (left.tokens.get("input") or 0) == (others.tokens.get("input") or 0)
+
+
+def test_more_values_than_are_ranked_are_others_without_a_number() -> None:
+    called = [CallSums(f"user {at}", 20, 1, Decimal(RANKED - at)) for at in range(RANKED)]
+    everybody = attrs.evolve(together(called), calls=50_000, cost=Decimal(600_000))
+    overview = Overview(rows=called, calls=everybody, calls_before=CallSums(calls=7))
+    shown, total = table(overview, Dimension("User", "user_id", "user"), lambda _value: "")
+    assert shown[-1].name == "All others"
+    assert total is not None
+    assert sum(row.sums.calls for row in shown) == total.sums.calls == 50_000
+    assert sum(row.sums.cost or 0 for row in shown) == 600_000
+    few, _ = table(attrs.evolve(overview, rows=called[:20]), Dimension("User", "user_id", "user"), str)
+    assert few[-1].name == "10 others"
 
 
 async def seen_release(store: Database, name: str, moment: datetime, site: str = "desk") -> None:

@@ -36,8 +36,9 @@ _TRACES_TIMEOUT_S: Final = 3.0
 _TRACES_BUDGET_S: Final = 1.0
 #: Values that charts show apart; all others are one.
 SHOWN_APART: Final = 3
-#: Values that are ranked; a page shows the first ten.
-_RANKED: Final = 1_000
+#: Values that are ranked; a page shows the first ten. With so many there may be more, which are known only
+#: from the sums of all.
+RANKED: Final = 1_000
 
 
 @attrs.frozen
@@ -173,7 +174,7 @@ class OverviewReads:
             return _Kinds()
         over_both = attrs.evolve(period, low=period.before.low)
         question = self._question(over_both, None, *_COSTS)
-        ranked, _ = await QueryStore(self.database).ranked(question, "kind", _RANKED)
+        ranked, _ = await QueryStore(self.database).ranked(question, "kind", RANKED)
         sums = {str(facet.value): call_sums(text_of(facet.value), facet) for facet in ranked.facets}
         return _Kinds(
             [kind for kind in MODEL_KINDS if kind in sums] or MODEL_KINDS[:1],
@@ -276,10 +277,10 @@ class OverviewReads:
         for ranked_by in _COSTS if "cost" in measures else ("count",):
             further = [name for name in measures if name != ranked_by]
             question = self._question(period, kind, ranked_by, *further)
-            ranked, answer = await queries.ranked(question, split_by, _RANKED)
+            ranked, answer = await queries.ranked(question, split_by, RANKED)
             rows = [call_sums(text_of(facet.value), facet) for facet in ranked.facets]
             total = call_sums(None, answer)
-            if len(rows) < _RANKED or rows[0].cost is not None:
+            if len(rows) < RANKED or rows[0].cost is not None:
                 break
         return rows, total
 
@@ -339,6 +340,21 @@ def together(rows: Iterable[CallSums]) -> CallSums:
             {name: _either(total.tokens.get(name), row.tokens.get(name)) for name in names},
         )
     return total
+
+
+def less(total: CallSums, part: CallSums) -> CallSums:
+    """All without some of them, which has no quantiles."""
+    return CallSums(
+        None,
+        max(0, total.calls - part.calls),
+        max(0, total.failed - part.failed),
+        None if total.cost is None else max(Decimal(), total.cost - (part.cost or 0)),
+        max(0, total.unpriced - part.unpriced),
+        {
+            name: None if tokens is None else max(0, tokens - (part.tokens.get(name) or 0))
+            for name, tokens in total.tokens.items()
+        },
+    )
 
 
 def _either(mine: int | None, theirs: int | None) -> int | None:

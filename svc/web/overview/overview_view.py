@@ -13,7 +13,7 @@ from svc.domain.quantities import compact, typed
 from svc.store.reads.traces.trace_drawing import TraceBucket, TraceHistogram
 from svc.web.overview.overview_charts import ChartHead, ChartMaker, ChartSeries, OverviewChart, Tone
 from svc.web.overview.overview_period import DayRange, Steps
-from svc.web.overview.overview_reads import CallSums, Dimension, Overview, together
+from svc.web.overview.overview_reads import RANKED, CallSums, Dimension, Overview, less, together
 from svc.web.overview.vital_changes import ENOUGH, VitalChange
 from svc.web.shell import words
 
@@ -187,15 +187,19 @@ def table(
 ) -> tuple[Sequence[TableRow], TableRow | None]:
     """The rows, largest first, and everything together; None where there is nothing."""
     rows, rows_before = list(overview.rows), overview.rows_before
-    if len(rows) > ROWS_SHOWN + 1:
-        smaller = rows[ROWS_SHOWN:]
-        names = {row.value for row in rows[:ROWS_SHOWN]}
-        past = together(row for value, row in rows_before.items() if value not in names)
-        rows = rows[:ROWS_SHOWN]
-        remainder = [(f"{words.count(len(smaller))} others", together(smaller), past, "")]
-    else:
-        remainder = []
     total = overview.calls if dimension.has_cost else attrs.evolve(overview.calls, cost=None, tokens={})
+    remainder = []
+    if len(rows) > ROWS_SHOWN + 1:
+        shown, smaller = rows[:ROWS_SHOWN], rows[ROWS_SHOWN:]
+        if len(rows) < RANKED:
+            names = {row.value for row in shown}
+            past = together(row for value, row in rows_before.items() if value not in names)
+            remainder = [(f"{words.count(len(smaller))} others", together(smaller), past, "")]
+        else:
+            known_before = together(rows_before.get(row.value, CallSums()) for row in shown)
+            left, past = less(total, together(shown)), less(overview.calls_before, known_before)
+            remainder = [(OTHERS.capitalize(), left, past, "")]
+        rows = shown
     colours = tones(overview)
 
     def row(name: str, sums: CallSums, past: CallSums, leads_to: str, tone: Tone) -> TableRow:
