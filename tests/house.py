@@ -265,7 +265,7 @@ def homeless_files(tree: Tree) -> list[str]:
 
 
 def import_edges(tree: Tree) -> dict[str, set[str]]:
-    """By module: the modules of ours that it imports while it is imported itself."""
+    """By module: the modules of ours that it imports while it is imported itself, or for types."""
     names = {
         path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in tree.modules
     }
@@ -290,14 +290,13 @@ def _at_import(body: list[ast.stmt], modules: object) -> Iterator[str]:
         elif isinstance(node, ast.Try | ast.With):
             yield from _at_import(node.body, modules)
         elif isinstance(node, ast.If):
-            # What only a type checker reads is imported by nobody.
-            if "TYPE_CHECKING" not in ast.dump(node.test):
-                yield from _at_import(node.body, modules)
+            # What only a type checker reads is read by people, too.
+            yield from _at_import(node.body, modules)
             yield from _at_import(node.orelse, modules)
 
 
 def import_circles(tree: Tree) -> list[str]:
-    """Nothing is imported in a circle."""
+    """Nothing is imported in a circle, for its types neither."""
     try:
         TopologicalSorter(import_edges(tree)).prepare()
     except CycleError as circle:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.spooled import Unpackable, unpack_letter
@@ -17,7 +18,8 @@ from svc.runtime.clock import now
 from svc.store.spans.dead_letters import DeadLetterStore
 
 if TYPE_CHECKING:
-    from svc.outside.kafka.brokers import Kafka
+    from actors.ports import Connect
+    from svc.outside.kafka.cluster import Kafka
 
 #: Clocks differ, and a batch waits between the broker and the database.
 BEFORE_SNAPSHOT: Final = timedelta(hours=1)
@@ -29,7 +31,7 @@ MESSAGE_MAX_BYTES: Final = 1_000_000_000
 
 def kafka(settings: Settings) -> Kafka:
     """The brokers of kafka mode."""
-    from svc.outside.kafka.brokers import Kafka
+    from svc.outside.kafka.cluster import Kafka
     from svc.outside.kafka.security import Security
 
     return Kafka(
@@ -45,6 +47,20 @@ def kafka(settings: Settings) -> Kafka:
         message_bytes=min(settings.max_body_bytes + MESSAGE_EXTRA_BYTES, MESSAGE_MAX_BYTES),
         queue_bytes=settings.spool_max_bytes,
     )
+
+
+def connect(settings: Settings) -> Connect:
+    """How an actor gets a link to the brokers."""
+    from svc.outside.kafka.brokers import opened
+
+    return partial(opened, kafka(settings))
+
+
+def described(settings: Settings) -> str:
+    """Brokers and topics in a sentence, for the operator. Blocks; raises `Outage`."""
+    from svc.outside.kafka import topics
+
+    return topics.described(kafka(settings))
 
 
 async def bring_home(settings: Settings, letters: DeadLetterStore) -> int:

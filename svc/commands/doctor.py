@@ -22,7 +22,7 @@ from protocol.paths import obstacle, path_refusal
 from protocol.release import release
 from protocol.rest.accounts import Mode
 from protocol.storage import Outage
-from svc.application.brokers import kafka
+from svc.application.brokers import described
 from svc.application.open_store import open_store, replica_address, served_address
 from svc.commands.finding import Finding
 from svc.commands.outbound import outbound
@@ -272,13 +272,13 @@ async def _replica(settings: Settings) -> list[Finding]:
 async def _brokers(settings: Settings) -> list[Finding]:
     if settings.spool_mode != "kafka":
         return []
-    brokers = kafka(settings)
+    servers = settings.kafka_bootstrap_servers
     try:
         with trio.fail_after(TIMEOUT_S):
-            description = await trio.to_thread.run_sync(brokers.described, abandon_on_cancel=True)
+            description = await trio.to_thread.run_sync(described, settings, abandon_on_cancel=True)
     except (Outage, trio.TooSlowError) as error:
-        return [Finding("FAIL", "brokers", f"{brokers.servers}: {error}")]
-    return [Finding("ok", "brokers", f"{brokers.servers}: {description}")]
+        return [Finding("FAIL", "brokers", f"{servers}: {error}")]
+    return [Finding("ok", "brokers", f"{servers}: {description}")]
 
 
 async def _service(settings: Settings) -> list[Finding]:

@@ -13,7 +13,7 @@ from actors.spool.link import BrokerLink
 from actors.spool.memory import MemorySpool
 from actors.spool.opening import Spooling
 from actors.supervision import Board
-from svc.application.brokers import kafka
+from svc.application.brokers import connect
 from svc.config.table import Settings
 from svc.runtime.clock import now
 
@@ -33,8 +33,7 @@ def spooling(settings: Settings, board: Board, tally: Tally, dead_letters: Grave
             vitals = board.enrol("spool-broker")
             queue = BrokerSpool(settings.spool_max_bytes, vitals=vitals)
             topic = DeadLetterTopic(queue, otherwise=dead_letters, now=now)
-            connect = kafka(settings).opened
-            link = partial(BrokerLink, spool=queue, connect=connect, graveyard=topic, tally=tally)
+            link = partial(BrokerLink, spool=queue, connect=connect(settings), graveyard=topic, tally=tally)
             return Spooling(queue, topic, now, (link, vitals))
         case _:
             return Spooling(MemorySpool(settings.spool_max_bytes), dead_letters, now)

@@ -1,4 +1,5 @@
 """Kafka-API brokers.
 
-`brokers` connects and carries, `topics` asks and makes, `letters` buries, `log` listens.
+`cluster` says where they are, `brokers` connects and carries, `topics` asks and makes, `letters` buries, and
+`log` listens.
 """

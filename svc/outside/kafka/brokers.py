@@ -7,7 +7,7 @@ Threads: one delivers (the producer's answers), one consumes, one surveys (topic
 librdkafka calls back inside them; what they have to say enters Trio through `TrioToken.run_sync_soon`, in
 order. The verbs of `Link` are called on the Trio thread and return at once.
 
-Cancellation: leaving `Kafka.opened` tells the threads to finish: deliver what was published, commit, leave
+Cancellation: leaving `opened` tells the threads to finish: deliver what was published, commit, leave
 the group. They get `CLOSE_TIMEOUT_S`; then they are left to themselves.
 """
 
@@ -17,19 +17,16 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
-import attrs
 import trio
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from protocol.broker import Arrival, Inbox, Lane, Published
-from protocol.storage import Outage
+from svc.outside.kafka.cluster import SESSION_TIMEOUT_S, Kafka
 from svc.outside.kafka.log import BoundedLog
 from svc.outside.kafka.positions import Positions
-from svc.outside.kafka.security import Security
-from svc.outside.kafka.topics import Survey, Topics, settings_of
+from svc.outside.kafka.topics import Survey, Topics
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +39,6 @@ RETRY_S: Final = 0.5
 DELIVERY_TIMEOUT_S: Final = 6.0
 FLUSH_TIMEOUT_S: Final = 3.0
 CLOSE_TIMEOUT_S: Final = 5.0
-#: How long a replica may be silent before another takes its partitions.
-SESSION_TIMEOUT_S: Final = 6.0
 #: A member waits a little longer than this for the answer to its wish to join. By itself librdkafka waits
 #: five minutes, on a connection that a network may have forgotten. It polls much more often than this.
 REJOIN_TIMEOUT_S: Final = 20.0
@@ -57,52 +52,26 @@ REQUEST_BYTES: Final = 256 * 1024
 ENVELOPE_BYTES: Final = 256
 
 
-@attrs.frozen
-class Kafka:
-    """Where the brokers are, and the names and shape of what is ours there."""
-
-    servers: str
-    security: Security = attrs.field(factory=Security)
-    replication_factor: int = 1
-    message_bytes: int = 65 * 1024 * 1024
-    queue_bytes: int = 128 * 1024 * 1024
-    partitions: int = 8
-    batches: str = "svc.ingest"
-    dead_letters: str = "svc.ingest.dead-letter"
-    group: str = "svc.ingest"
-    #: How often brokers and backlog are looked at.
-    survey_every_s: float = 2.0
-
-    @asynccontextmanager
-    async def opened(self, inbox: Inbox) -> AsyncIterator[Link]:
-        """Hold a link. Implements the port `Connect`."""
-        link = Link(self, inbox, trio.lowlevel.current_trio_token())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.crash)
-            threads = [_Thread(work) for work in (link.survey, link.deliver, link.consume)]
-            for thread in threads:
-                nursery.start_soon(thread.run)
-            try:
-                yield link
-            finally:
-                link.leave()
-                for thread in threads:
-                    thread.scope.deadline = trio.current_time() + CLOSE_TIMEOUT_S
-                with trio.CancelScope(shield=True):
-                    for thread in threads:
-                        await thread.ended.wait()
-                link.shut()
-            nursery.cancel_scope.cancel()
-
-    def described(self) -> str:
-        """Brokers and topics in a sentence, for the operator. Blocks; raises `Outage`."""
-        topics = Topics(self, partial(settings_of, self, BoundedLog(log)))
+@asynccontextmanager
+async def opened(kafka: Kafka, inbox: Inbox) -> AsyncIterator[Link]:
+    """Hold a link. Implements the port `Connect`."""
+    link = Link(kafka, inbox, trio.lowlevel.current_trio_token())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.crash)
+        threads = [_Thread(work) for work in (link.survey, link.deliver, link.consume)]
+        for thread in threads:
+            nursery.start_soon(thread.run)
         try:
-            return topics.described()
-        except KafkaException as failure:
-            raise Outage(failure.args[0].str()) from failure
+            yield link
         finally:
-            topics.close()
+            link.leave()
+            for thread in threads:
+                thread.scope.deadline = trio.current_time() + CLOSE_TIMEOUT_S
+            with trio.CancelScope(shield=True):
+                for thread in threads:
+                    await thread.ended.wait()
+            link.shut()
+        nursery.cancel_scope.cancel()
 
 
 class _Thread:
@@ -234,7 +203,7 @@ class Link:
             self._look.set()
 
     def _settings(self, **overrides: Any) -> dict[str, Any]:
-        return settings_of(self._kafka, self._log, error_cb=self._noticed, **overrides)
+        return self._kafka.client_settings(self._log, error_cb=self._noticed, **overrides)
 
     def survey(self) -> None:
         """Make the topics, then look at brokers and backlog every few seconds."""

@@ -16,9 +16,9 @@ import trio
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from protocol.storage import Outage
-from svc.outside.kafka.brokers import Kafka
+from svc.outside.kafka.cluster import Kafka
 from svc.outside.kafka.log import BoundedLog
-from svc.outside.kafka.topics import TIMEOUT_S, settings_of
+from svc.outside.kafka.topics import TIMEOUT_S
 
 T = TypeVar("T")
 
@@ -59,8 +59,7 @@ class _Reader:
     def __init__(self, kafka: Kafka) -> None:
         self._topic = kafka.dead_letters
         self._consumer = Consumer(
-            settings_of(
-                kafka,
+            kafka.client_settings(
                 BoundedLog(log),
                 group_id=GROUP,
                 enable_auto_commit=False,

@@ -17,9 +17,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from protocol.operator import OperatorError
 from protocol.storage import Outage
-from svc.outside.kafka.brokers import SESSION_TIMEOUT_S, Kafka
+from svc.outside.kafka.cluster import SESSION_TIMEOUT_S, Kafka
 from svc.outside.kafka.log import BoundedLog
-from svc.outside.kafka.topics import settings_of
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +42,7 @@ def rewind(kafka: Kafka, since: datetime, tell: Callable[[str], object]) -> int:
     `tell` hears what is waited for. Raises `Outage`, and `GroupInUse` when a member does not go.
     """
     consumer = Consumer(
-        settings_of(
-            kafka,
+        kafka.client_settings(
             BoundedLog(log),
             group_id=kafka.group,
             enable_auto_commit=False,

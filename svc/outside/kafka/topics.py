@@ -8,10 +8,12 @@ An existing topic is left as it is, with its own number of partitions and its ow
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -22,14 +24,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
 )
 
 from protocol.broker import Backlog
+from protocol.storage import Outage
+from svc.outside.kafka.cluster import Kafka
+from svc.outside.kafka.log import BoundedLog
 
-if TYPE_CHECKING:
-    from svc.outside.kafka.brokers import Kafka
-    from svc.outside.kafka.log import BoundedLog
+log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 2.0
-#: A connection on which a request has no answer for so long is given up, as a member of the group would be.
-ANSWER_TIMEOUT_S: Final = 6.0
 #: Making a topic waits until it is everywhere.
 MAKE_TIMEOUT_S: Final = 10.0
 MAKE_PAUSE_S: Final = 0.1
@@ -185,21 +186,12 @@ def _answer(future: Future[T], timeout_s: float) -> T:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
-def settings_of(kafka: Kafka, bounded: BoundedLog, **overrides: Any) -> dict[str, Any]:
-    """The settings of every client; underscores stand for dots, except in callbacks."""
-    return {
-        "bootstrap.servers": kafka.servers,
-        **kafka.security.settings(),
-        "client.id": "trace-svc",
-        "logger": bounded,
-        "reconnect.backoff.max.ms": 2000,
-        "socket.connection.setup.timeout.ms": 5000,
-        # A network that forgets its connections answers nothing and resets nothing: with librdkafka's minute
-        # exports got 503 for 65 s after it (November 2026).
-        "socket.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
-        "socket.keepalive.enable": True,
-        **{
-            name if name.endswith("_cb") or name == "on_commit" else name.replace("_", "."): value
-            for name, value in overrides.items()
-        },
-    }
+def described(kafka: Kafka) -> str:
+    """Brokers and topics in a sentence, for the operator. Blocks; raises `Outage`."""
+    topics = Topics(kafka, partial(kafka.client_settings, BoundedLog(log)))
+    try:
+        return topics.described()
+    except KafkaException as failure:
+        raise Outage(failure.args[0].str()) from failure
+    finally:
+        topics.close()

@@ -14,17 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Final, TypeVar
 
-if TYPE_CHECKING:
-    import asyncpg
-
-    from svc.store.postgres.servers import Servers
-
-    #: What a unit of work gets.
-    Connection = asyncpg.Connection[asyncpg.Record]
-else:
-    Connection = Any
+from svc.store.postgres.servers import Servers
+from svc.store.postgres.sessions import Connection
 
 T = TypeVar("T")
 

@@ -21,9 +21,9 @@ import trio_asyncio
 
 from protocol.database_address import Address
 from protocol.storage import Outage, Slow, StoreRefused
-from svc.store.postgres.connections import Connection as Connection
 from svc.store.postgres.connections import Connections
 from svc.store.postgres.servers import CLIENT_CHECK, CONNECT_TIMEOUT_S, NoServer, Servers
+from svc.store.postgres.sessions import Connection as Connection
 from svc.store.postgres.together import run_together
 from svc.store.postgres.transactions import one_transaction
 

@@ -22,8 +22,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from protocol.database_address import Address, Host, Target, shown
-from svc.store.postgres.connections import Connection
-from svc.store.postgres.sessions import Session
+from svc.store.postgres.sessions import Connection, Session
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,11 @@ import asyncpg
 import attrs
 
 if TYPE_CHECKING:
-    _Base = asyncpg.Connection[asyncpg.Record]
+    #: What a unit of work gets.
+    Connection = asyncpg.Connection[asyncpg.Record]
+    _Base = Connection
 else:
+    Connection = Any
     _Base = asyncpg.Connection
 
 #: Below it a type has its number by PostgreSQL's own table (`FirstGenbkiObjectId`), on every server the same.

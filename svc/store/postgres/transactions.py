@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
-from svc.store.postgres.connections import REST_TIMEOUT_S, Connection
+from svc.store.postgres.connections import REST_TIMEOUT_S
+from svc.store.postgres.sessions import Connection
 
 
 @asynccontextmanager

@@ -19,9 +19,11 @@ from confluent_kafka import KafkaException
 from protocol.broker import Arrival, Backlog, Published
 from protocol.storage import Outage
 from svc.outside.kafka import topics
-from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Kafka, Link
+from svc.outside.kafka.brokers import CLOSE_TIMEOUT_S, Link, opened
+from svc.outside.kafka.cluster import Kafka
 from svc.outside.kafka.rewinding import GroupInUse, rewind
 from svc.outside.kafka.security import Security
+from svc.outside.kafka.topics import described
 from tests.chaos import link as chaos
 from tests.kafka.broker import PASSWORD, Broker, unique
 from tests.service import free_port
@@ -82,7 +84,7 @@ def ours(kafka: Broker) -> Kafka:
 async def linked(kafka: Kafka, notes: Notes | None = None) -> AsyncIterator[tuple[Link, Notes]]:
     """A link that has its partitions."""
     notes = notes or Notes()
-    async with kafka.opened(notes) as link:
+    async with opened(kafka, notes) as link:
         await until(lambda: notes.is_back and bool(notes.partitions))
         yield link, notes
 
@@ -107,12 +109,12 @@ async def published(link: Link, *values: bytes, key: bytes = b"1") -> list[Publi
 
 
 async def test_missing_topics_are_made_and_others_are_left_as_they_are(ours: Kafka, kafka: Broker) -> None:
-    assert ours.described().endswith(f", {ours.batches} will be made, {ours.dead_letters} will be made")
+    assert described(ours).endswith(f", {ours.batches} will be made, {ours.dead_letters} will be made")
     kafka.make_topic(ours.dead_letters, 3)
     async with linked(ours) as (_, notes):
         assert notes.partitions == set(range(8))
-        assert f"{ours.batches} has 8 partitions" in ours.described()
-        assert f"{ours.dead_letters} has 3 partitions" in ours.described()
+        assert f"{ours.batches} has 8 partitions" in described(ours)
+        assert f"{ours.dead_letters} has 3 partitions" in described(ours)
 
 
 async def test_an_accepted_message_arrives_as_it_was_and_a_key_stays_in_one_partition(ours: Kafka) -> None:
@@ -236,7 +238,7 @@ async def test_the_backlog_is_what_nobody_has_finished_and_dates_the_oldest(ours
 async def test_a_broker_that_is_not_there_is_said_and_leaving_takes_no_longer_for_it() -> None:
     nowhere, notes = Kafka(f"127.0.0.1:{free_port()}"), Notes()
     answers: list[Published] = []
-    async with nowhere.opened(notes) as link:
+    async with opened(nowhere, notes) as link:
         link.publish("batches", b"1", b"x", answers.append)
         assert answers == ["full"]
         await until(lambda: bool(notes.reasons))
@@ -244,7 +246,7 @@ async def test_a_broker_that_is_not_there_is_said_and_leaving_takes_no_longer_fo
         began_s = time.monotonic()
     assert time.monotonic() - began_s < CLOSE_TIMEOUT_S
     with pytest.raises(Outage):
-        nowhere.described()
+        described(nowhere)
 
 
 async def test_connections_that_a_network_forgot_are_made_anew(ours: Kafka, kafka: Broker) -> None:
@@ -267,7 +269,7 @@ def test_an_answer_that_does_not_come_is_an_outage_and_no_crash() -> None:
 
 async def test_more_copies_than_there_are_brokers_is_an_outage_that_names_the_reason(ours: Kafka) -> None:
     notes = Notes()
-    async with attrs.evolve(ours, replication_factor=9).opened(notes):
+    async with opened(attrs.evolve(ours, replication_factor=9), notes):
         await until(lambda: bool(notes.reasons))
     assert "eplication factor" in notes.reasons[0]
     assert not notes.is_back
@@ -279,7 +281,7 @@ async def test_a_bug_in_the_inbox_ends_the_link_and_not_the_process(ours: Kafka)
             raise ZeroDivisionError
 
     with pytest.RaisesGroup(ZeroDivisionError):
-        async with ours.opened(Broken()):
+        async with opened(ours, Broken()):
             await trio.sleep(TIMEOUT_S)
 
 
@@ -297,7 +299,7 @@ async def test_a_broker_that_wants_tls_and_a_password_is_spoken_to_by_either_mec
     async with linked(secured(ours, kafka, mechanism=mechanism)) as (link, notes):
         assert await published(link, b"secret") == ["accepted"]
         await until(lambda: notes.values == [b"secret"])
-    assert ours.described()
+    assert described(ours)
 
 
 @pytest.mark.parametrize(
@@ -308,8 +310,8 @@ async def test_a_wrong_password_or_certificate_is_an_outage_and_no_password_is_t
 ) -> None:
     notes, other = Notes(), secured(ours, kafka, **wrong)
     with pytest.raises(Outage):
-        await trio.to_thread.run_sync(other.described)
-    async with other.opened(notes):
+        await trio.to_thread.run_sync(described, other)
+    async with opened(other, notes):
         await until(lambda: bool(notes.reasons))
     assert said in caplog.text
     assert PASSWORD not in caplog.text + repr(other) + "".join(notes.reasons)

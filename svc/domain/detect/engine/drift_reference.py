@@ -12,12 +12,12 @@ from typing import Final
 
 import attrs
 
-from svc.domain.detect.engine.arrays import Floats, Ints, blocks_held
+from svc.domain.detect.engine.arrays import Floats, Ints
 from svc.domain.detect.engine.axis import BINS, LN_RATIO
 from svc.domain.detect.engine.histogram import Histogram, centres, winsorised
 from svc.domain.detect.engine.rate_reference import EXPECTED_UNITS, Gathered, RateReference, reference_of
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_WINDOW, STRATA, stratum
-from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
+from svc.domain.detect.engine.tallies import RateTallies, SizeTallies, blocks_held
 from svc.domain.lazy_numpy import np
 
 #: A window closes on the first six-hour border at which it holds so many rows.

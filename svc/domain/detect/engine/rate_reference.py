@@ -12,9 +12,9 @@ from typing import Final
 import attrs
 
 from svc.domain.detect.engine import bars, beta
-from svc.domain.detect.engine.arrays import Flags, Ints, blocks_held
+from svc.domain.detect.engine.arrays import Flags, Ints
 from svc.domain.detect.engine.slots import SLOTS_PER_DAY, SLOTS_PER_HOUR
-from svc.domain.detect.engine.tallies import RateTallies
+from svc.domain.detect.engine.tallies import RateTallies, blocks_held
 from svc.domain.lazy_numpy import np
 
 #: Enough to judge by: either of (units, slots) …

@@ -14,6 +14,7 @@ import attrs
 from svc.domain.detect.engine.arrays import Flags, Floats, Ints
 from svc.domain.detect.engine.axis import BINS
 from svc.domain.detect.engine.histogram import Histogram, centres
+from svc.domain.detect.engine.slots import block_of_week
 from svc.domain.lazy_numpy import np
 
 
@@ -186,3 +187,11 @@ def _sized(slots: Ints, bins: Ints, counts: Ints) -> SizeTallies:
     nonzero = counts != 0
     keys = keys[starts][nonzero]
     return SizeTallies(keys // BINS, keys % BINS, counts[nonzero])
+
+
+def blocks_held(slots: Ints) -> int:
+    """The blocks of the week that these slots touch, as a set of bits."""
+    bits = 0
+    for block in np.unique(block_of_week(slots)):
+        bits |= 1 << int(block)
+    return bits

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc.domain.detect.engine import slots
-from svc.domain.detect.engine.arrays import blocks_held
 from svc.domain.detect.engine.axis import BINS, LN_RATIO, UNIT_DOLLARS, UNIT_MS, bin_of
 from svc.domain.detect.engine.histogram import Histogram, bins_of, centres, log_distance, winsorised
-from svc.domain.detect.engine.tallies import RateTallies, SizeTallies
+from svc.domain.detect.engine.tallies import RateTallies, SizeTallies, blocks_held
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(1, 9), st.integers(0, 9)).map(
