@@ -36,7 +36,7 @@ async def copy_some(
     ]
     days = {table.day for table in source_tables if _is_day(table)}
     for day in sorted(day for day in days if day is not None):
-        await target.run(lambda connection, day=day: make_day(connection, date.fromisoformat(day)))  # type: ignore[misc]
+        await make_day(target, date.fromisoformat(day))
     names = {table.name for table in await target.run(relations, readonly=True)}
     file, rows = folder / "rows", 0
     for table in source_tables:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+
+import pytest
+import trio
 
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DAILY, MADE_BY_A_WRITE, DayPartitions, existing
@@ -64,3 +69,28 @@ async def test_days_that_a_write_left_are_made_one_by_one_and_take_their_rows(st
     assert await made(store) == back(5, 3)
     (left,) = await store.fetch("select count(*) as n from span_default")
     assert left["n"] == 1
+
+
+@pytest.mark.parametrize("held", [f"{table}_default" for table in DAILY])
+async def test_who_reads_one_table_of_a_day_that_is_made_reads_the_others_too(
+    store: Database, held: str
+) -> None:
+    is_held = trio.Event()
+
+    async def read(connection: Connection) -> None:
+        await connection.execute("set local lock_timeout = '5s'")
+        await connection.execute(f"select from {held} limit 1")
+        is_held.set()
+        while not await connection.fetchval(  # noqa: ASYNC110 - a lock that is waited for is no event
+            "select exists (select from pg_locks l join pg_database d on d.oid = l.database"
+            " where d.datname = current_database() and mode = 'AccessExclusiveLock' and not granted)"
+        ):
+            await asyncio.sleep(0.01)
+        for table in DAILY:
+            await connection.execute(f"select from {table}_default limit 1")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(store.run, read, readonly=True))
+        await is_held.wait()
+        nursery.start_soon(DayPartitions(store, 30).ensure, back(3), NOW)
+    assert await made(store) == back(3)
