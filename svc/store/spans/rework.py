@@ -37,7 +37,7 @@ from svc.store.spans.large_traces import roll_trace
 from svc.store.spans.payloads import read_payloads
 from svc.store.spans.rework_progress import COUNTED, Progress, progress_of
 from svc.store.spans.session_calls import drop_calls_run_elsewhere
-from svc.store.spans.sessions import drop_empty_sessions, touch_sessions
+from svc.store.spans.sessions import activities, move_sessions
 from svc.store.spans.trace_rollups import SPAN_FIELDS
 from svc.store.spans.writing import TOOL_CALL_COLUMNS, tool_call_records
 
@@ -338,16 +338,15 @@ class ReworkStore:
         await mark_dirty(connection, marks, TOOL_CALLS, now, slow=True)
 
     async def _move_sessions(self, connection: Connection, traces: Sequence[_Trace]) -> None:
-        left_sessions: set[str] = set()
+        left_sessions: set[tuple[int, str]] = set()
         joined_traces = {}
         for trace in traces:
             old, new = roll_up(trace.stored), roll_up(trace.made)
             if old.session_id != new.session_id or old.user_id != new.user_id:
                 joined_traces[self.project_id, trace.row["trace_id"]] = new
                 if old.session_id is not None and old.session_id != new.session_id:
-                    left_sessions.add(old.session_id)
-        await touch_sessions(connection, joined_traces)
-        await drop_empty_sessions(connection, self.project_id, sorted(left_sessions))
+                    left_sessions.add((self.project_id, old.session_id))
+        await move_sessions(connection, activities(joined_traces), left_sessions)
 
     async def _note(self, connection: Connection, previous: Progress, current: Progress) -> None:
         # How far this run is, unless another one has moved it.

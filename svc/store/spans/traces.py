@@ -29,6 +29,7 @@ from svc.domain.traces.rollup import TraceRollup
 from svc.store.postgres.database import WORK_TIMEOUT_S, Connection, Database
 from svc.store.spans.large_traces import ROLL_TIMEOUT_S, roll_large
 from svc.store.spans.session_calls import drop_calls_run_elsewhere
+from svc.store.spans.sessions import follow_rollups
 from svc.store.spans.trace_rollups import ROLLED_COLUMNS, roll_small
 
 TraceKey = tuple[int, bytes]
@@ -69,6 +70,12 @@ _BOUNDS: Final = (
     " join trace using (project_id, trace_id)"
 )
 
+# When a known trace is quiet: its root may have come with an earlier batch.
+_QUIET_AT: Final = (
+    "$1::timestamptz + case when t.root_seen or new.root_seen"
+    " then interval '2 seconds' else interval '10 seconds' end"
+)
+
 # Of known traces with something new, what the roller needs. When their root arrives, the look that was put
 # off to wait for it comes forward. One that did not change yet is looked at when it was to be.
 _TOUCH: Final = (
@@ -76,11 +83,10 @@ _TOUCH: Final = (
     " root_seen = t.root_seen or new.root_seen,"
     " first_started_at = least(t.first_started_at, new.first_started_at),"
     " last_started_at = greatest(t.last_started_at, new.last_started_at),"
-    " due_at = $1::timestamptz + case when t.root_seen or new.root_seen"
-    " then interval '2 seconds' else interval '10 seconds' end,"
+    f" due_at = {_QUIET_AT},"
     " next_at = case when new.root_seen and not t.root_seen"
     " then least(t.next_at, new.due_at)"
-    " else coalesce(t.next_at, case when t.due_at > $1 then t.due_at else new.due_at end) end"
+    f" else coalesce(t.next_at, case when t.due_at > $1 then t.due_at else {_QUIET_AT} end) end"
     " from unnest($2::bigint[], $3::bytea[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[],"
     " $7::boolean[]) as new (project_id, trace_id, first_started_at, last_started_at, due_at, root_seen)"
     " where t.project_id = new.project_id and t.trace_id = new.trace_id"
@@ -88,7 +94,7 @@ _TOUCH: Final = (
 
 # What is due, locked; rows that another replica holds are left to it.
 _DUE_TRACES: Final = (
-    "select t.project_id, t.trace_id, t.stale, t.due_at, t.first_started_at, t.last_started_at"
+    "select t.project_id, t.trace_id, t.session_id, t.stale, t.due_at, t.first_started_at, t.last_started_at"
     " from trace_due d join trace t on t.project_id = d.project_id and t.trace_id = d.trace_id"
     " where d.next_at <= $1"
 )
@@ -232,4 +238,7 @@ async def _round(connection: Connection, now: datetime, limit: int, *, large: bo
                 await connection.execute(_ENLARGE, row["project_id"], row["trace_id"])
             else:
                 settled += now_settled
+    rolled = [((row["project_id"], row["trace_id"]), row["session_id"]) for row in due if row["stale"]]
+    if rolled:
+        await follow_rollups(connection, rolled)
     return Settled(seen=len(due), settled=settled)

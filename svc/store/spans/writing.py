@@ -51,7 +51,7 @@ from svc.store.spans.payloads import (
     drop_unnamed_frames,
     frame_up,
 )
-from svc.store.spans.sessions import touch_sessions
+from svc.store.spans.sessions import activities, touch_sessions
 from svc.store.spans.traces import Bounds, insert_or_lock, touch
 
 log = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ class SpanStore:
         await _write_feedback(connection, writes, now)
         messages = await self.messages.insert_new(connection, [item.span for item in writes])
         call_sites = await self.call_sites.insert_new(connection, [item.span for item in writes], now)
-        await touch_sessions(connection, rollups)
+        await touch_sessions(connection, activities(rollups))
         return len(writes) - len(replaced), messages, call_sites
 
 

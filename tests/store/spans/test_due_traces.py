@@ -137,3 +137,19 @@ async def test_a_trace_that_is_deleted_is_not_due_any_more(store: Database) -> N
     await fetch(store, "delete from span")
     await sweep_traces(store, PROJECT, LATER, NOW, lambda _freed: None)
     assert await fetch(store, "select from trace") == await fetch(store, DUE) == []
+
+
+async def test_what_comes_late_to_a_settled_trace_is_settled_soon_where_its_root_is_there(
+    store: Database,
+) -> None:
+    moment = NOW
+    spans = attrs.evolve(store_of(store), clock=on_server(lambda: moment))
+    await spans.write(rows(one(1), one(2, trace_id=bytes([9]) * 16, parent=1)))
+    assert (await PostgresTraceStore(store).settle(LATER, 10)).settled == 2
+    moment = LATER
+    await spans.write(rows(one(3, parent=1), one(3, trace_id=bytes([9]) * 16, parent=1)))
+    found = await fetch(store, "select trace_id, next_at from trace_due")
+    assert {row["trace_id"]: row["next_at"] - LATER for row in found} == {
+        TRACE: timedelta(seconds=2),
+        bytes([9]) * 16: QUIET_WITHOUT_ROOT,
+    }

@@ -475,6 +475,38 @@ async def test_a_session_keeps_its_first_and_last_activity(store: Database) -> N
     assert session["last_activity_at"] == NOW + timedelta(minutes=30, seconds=1)
 
 
+async def test_a_session_ends_with_the_last_span_of_its_traces_whichever_batch_names_it(
+    store: Database,
+) -> None:
+    clock = Clock()
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
+    await spans.write(rows(one(1, attributes={"session.id": "s"})))
+    await spans.write(rows(one(2, parent=1, took_s=300.0, start=NOW - timedelta(seconds=1))))
+    await settle_at(clock.now + timedelta(minutes=1), traces)
+    (session,) = await fetch(store, "select * from session")
+    assert session["last_activity_at"] == NOW + timedelta(seconds=299)
+    assert session["started_at"] == NOW - timedelta(seconds=1)
+
+
+async def test_a_session_that_its_only_trace_left_is_no_session(store: Database) -> None:
+    clock = Clock()
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
+    shared = {"trace_id": bytes([9]) * 16, "attributes": {"session.id": "kept"}}
+    await spans.write(rows(one(1, **shared), one(2, parent=7, attributes={"session.id": "left"})))
+    await spans.write(rows(one(3, trace_id=bytes([8]) * 16, parent=7, attributes=shared["attributes"])))
+    assert {row["id"] for row in await fetch(store, "select id from session")} == {"kept", "left"}
+    # Roots say which session their traces belong to.
+    root = {"attributes": {"session.id": "joined"}}
+    await spans.write(rows(one(7, **root), one(7, trace_id=bytes([8]) * 16, **root)))
+    await settle_at(clock.now + timedelta(minutes=1), traces)
+    found = await fetch(
+        store,
+        "select id, count(t.trace_id) as n from session s left join trace t"
+        " on t.session_id = s.id group by 1 order by 1",
+    )
+    assert [tuple(row) for row in found] == [("joined", 2), ("kept", 1)]
+
+
 async def test_data_that_the_database_refuses_is_no_outage_and_leaves_nothing_behind(store: Database) -> None:
     (bad,) = rows(one())
     bad.row.name = "a\x00b"
