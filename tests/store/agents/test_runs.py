@@ -32,9 +32,11 @@ from svc.store.agents.runs import PostgresRunStore
 from svc.store.detection.cases.cases import CaseStore
 from svc.store.detection.cases.finding_states import FindingStates
 from svc.store.detection.cases.findings import FindingStore
+from svc.store.detection.rca.reports import RcaStore
 from svc.store.postgres.database import Database
 from svc.store.retention.projects import sweep_project
 from tests.store.agents.pressing import claimed, holder_dies, pressed, run_of, set_agents, time_passes
+from tests.store.detection.cases.test_cases import page
 from tests.store.detection.detecting import ANN, BOB, LATER, NOISE, REAL, fire, opened, seen
 from tests.store.spans.test_writing import NOW, fetch
 
@@ -100,6 +102,28 @@ async def test_a_press_on_a_case_makes_its_report_which_runs_until_the_run_ends(
     case = await CaseStore(store).one(1, "C-1", LATER)
     assert case is not None
     assert (case["rca_report_id"], case["rca"]) == (str(made.report_id), None)
+
+
+async def test_an_agent_that_waits_for_people_keeps_no_report_of_a_case_back(store: Database) -> None:
+    case_id, reports = (await opened(store, seen())).id, RcaStore(store)
+    await reports.start(1, case_id, ANN, NOW)
+    by_rule = await reports.claim(NOW)
+    assert by_rule is not None
+    assert await reports.finish(by_rule, {"summary": "by rule"}, ANN, NOW)
+    made = await PostgresRunStore(store).press(1, "rca", case_id, ANN, LATER)
+    assert isinstance(made, Pressed)
+    cases = CaseStore(store)
+    lease = await claimed(store)
+    while_it_runs = await cases.one(1, "C-1", LATER)
+    assert while_it_runs is not None
+    assert (while_it_runs["rca"], while_it_runs["rca_report_id"]) == (None, str(made.report_id))
+    assert await PostgresRunStore(store).park(lease, "no_provider", Spent())
+    found = await cases.one(1, "C-1", LATER)
+    assert found is not None
+    assert (found["rca"], found["rca_beside"]) == ({"summary": "by rule"}, None)
+    shown = (await page(cases))[0]
+    assert shown["rca_report_id"] == found["rca_report_id"] == str(by_rule.report_id)
+    assert shown["rca_available"] is True
 
 
 async def test_what_a_person_decided_or_nobody_can_find_is_not_triaged(store: Database) -> None:

@@ -64,16 +64,24 @@ CASE_COLUMNS: Final = (
 
 _REFERENCE: Final = re.compile(r"[Cc]-([1-9][0-9]{0,17})", re.ASCII)
 _ENDED: Final = "c.state = 'muted' and c.muted_until <= {now}"
-#: Columns that a mute which has ended leaves as they are in an open case.
+# An agent that waits for people, such as for a model to be chosen, does not keep back what was found before.
+_REPORT_ID: Final = (
+    "case when exists (select from agent_run a where a.project_id = c.project_id"
+    " and a.report_id = c.rca_report_id and a.state = 'parked') then coalesce((select r.id from rca_report r"
+    " where r.project_id = c.project_id and r.case_id = c.id and r.status = 'done'"
+    f" order by {TOP_FIRST} limit 1), c.rca_report_id) else c.rca_report_id end"
+)
+#: Columns that a mute which has ended leaves as they are in an open case, and the report that stands.
 _EFFECTIVE: Final = {
     "state": f"case when {_ENDED} then 'open' else c.state end as state",
     "muted_at": f"case when {_ENDED} then null else c.muted_at end as muted_at",
     "muted_until": f"case when {_ENDED} then null else c.muted_until end as muted_until",
+    "rca_report_id": f"{_REPORT_ID} as rca_report_id",
 }
 _COLUMNS: Final = ", ".join(_EFFECTIVE.get(column, f"c.{column}") for column in CASE_COLUMNS)
 #: How far the report of a case is, and whose it is; null when it has none.
 _RCA: Final = ", ".join(
-    f"(select r.{column} from rca_report r where r.project_id = c.project_id and r.id = c.rca_report_id)"
+    f"(select r.{column} from rca_report r where r.project_id = c.project_id and r.id = ({_REPORT_ID}))"
     f" as rca_{column}"
     for column in ("status", "engine")
 )
