@@ -257,6 +257,14 @@ def test_a_text_made_to_stop_the_scan_at_every_word_costs_bounded_time() -> None
     assert len(hostile) > 40 * MAX_STOPS
 
 
+@pytest.mark.parametrize("alphabet", [HEX, string.ascii_lowercase, string.ascii_lowercase + DIGITS])
+def test_a_long_text_without_a_break_costs_little(alphabet: str) -> None:
+    # 2 to 20 ms; 1.8 s while every letter could begin the address that a password stands in.
+    unbroken = some(2_000_000, alphabet)
+    assert least(lambda: taken_s(lambda: find_secrets(unbroken, KEY)), below=0.1) < 0.1
+    assert least(lambda: taken_s(lambda: masked(unbroken)), below=0.3) < 0.3
+
+
 # --- the detector -----------------------------------------------------------------------------------------
 
 CONTEXT = ObserverContext(secret_key=KEY)
