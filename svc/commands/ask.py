@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final, cast, get_args
 
@@ -140,8 +140,8 @@ def _offer_sides(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="look at traces with a span that has all these values; --where selects those to compare them "
-        "with (default: all others)",
+        help="compare traces with a span that has all these values with all others; --where narrows both "
+        "sides, and is the other side's value of a field that --with names too",
     )
     verb.add_argument(
         "--since", metavar="TIME", help="compare traces that started since then with earlier ones"
@@ -265,13 +265,9 @@ async def _compare(database: Database, project_id: int, arguments: argparse.Name
             "which traces? --with status=error selects those in which something failed, --since "
             "2026-11-21T09:30:00Z shows what changed then"
         )
-    if arguments.since is None:
-        sides = (_side(low, high, arguments.where), _side(low, high, arguments.other))
-    else:
-        sides = (
-            _side(low, arguments.since, arguments.where),
-            _side(arguments.since, high, [*arguments.where, *arguments.other]),
-        )
+    where, other = read_filters(arguments.where), read_filters(arguments.other)
+    until, since = (high, low) if arguments.since is None else (arguments.since, arguments.since)
+    sides = (_side(low, until, where), _side(since, high, {**where, **other}))
     return await CompareStore(database).compare(project_id, *sides)
 
 
@@ -291,9 +287,9 @@ async def _fields(database: Database, project_id: int, _arguments: argparse.Name
     }
 
 
-def _side(low: datetime | None, high: datetime | None, where: Sequence[str]) -> Side:
+def _side(low: datetime | None, high: datetime | None, filters: dict[str, FilterValue]) -> Side:
     """A population: traces with a span that has all values; `trace.status` is the trace's own."""
-    filters = read_filters(where)
+    filters = dict(filters)
     status = _own_status(filters)
     return side_of(low, high, filters, status, None)
 

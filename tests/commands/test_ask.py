@@ -360,6 +360,23 @@ def test_nothing_found_is_said(story: Service, capsys: pytest.CaptureFixture[str
     assert "chance" not in text
 
 
+def test_what_narrows_a_comparison_narrows_both_of_its_sides(
+    story: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def matched(*arguments: str) -> tuple[int, int]:
+        here(story, "compare", *arguments, "--json")
+        answer = json.loads(capsys.readouterr().out)
+        return answer["baseline"]["traces"], answer["comparison"]["traces"]
+
+    failed_anywhere = matched("--with", "status=error")
+    others, failed = matched("--with", "status=error", "--where", "tenant=northwind")
+    assert 0 < failed < failed_anywhere[1]
+    assert 0 < others < failed_anywhere[0]
+    # One field on both sides has a value on each.
+    kept = "tenant=northwind"
+    assert matched("--with", "status=error", "--where", "status=ok", "--where", kept)[1] == failed
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
