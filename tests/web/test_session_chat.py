@@ -10,6 +10,8 @@ from typing import Any
 from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from svc.store.reads.usage.session_talk import FIRST_SPANS, LAST_SPANS, SessionTalk
+from svc.web.messages.message_parts import Step
+from svc.web.sessions.session_chat import ChatTurn
 from svc.web.sessions.sessions import TURNS
 from tests.store.settling import settle_all
 from tests.store.spans.test_writing import Clock, one, rows, store_of
@@ -90,6 +92,15 @@ async def test_the_work_of_a_turn_is_folded_and_says_what_failed(store: Database
     assert page.count("run 1") == folded.count("run 1")
     trace_id = (1).to_bytes(16, "big").hex()
     assert f'href="{BASE}/traces/{trace_id}"' in page
+
+
+def test_a_turn_counts_as_tool_calls_what_calls_tools_and_says_where_it_counts_a_part() -> None:
+    def step(kind: str, times: int = 1, status: str = "ok") -> Step:
+        return Step({"kind": kind, "status": status}, 0, [], [], times)
+
+    done = [step("tool", 2), step("mcp", status="error"), step("reranker"), step("llm", 3)]
+    assert ChatTurn({}, None, work=done).work_text == "3 tool calls, 3 model calls and 1 other step, 1 failed"
+    assert ChatTurn({}, None, work=done[2:3], more=True).work_text == "at least 1 other step"
 
 
 async def test_turns_are_paged_and_each_page_leads_to_its_neighbours(store: Database, owner: Visitor) -> None:

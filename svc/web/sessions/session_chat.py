@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from svc.domain.spans.span import TOOL_KINDS
 from svc.store.reads.usage.session_talk import TraceTalk
 from svc.web.messages.message_parts import Room, Said, Step, steps
 from svc.web.shell import words
@@ -45,14 +46,18 @@ class ChatTurn:
     @property
     def work_text(self) -> str:
         """What the folded work holds, in a line."""
-        tools = [step for step in self.work if step.span["kind"] not in _MODELS]
-        calls = sum(step.times for step in tools)
-        failed = sum(step.times for step in tools if step.span["status"] == "error")
-        models = sum(step.times for step in self.work if step.span["kind"] in _MODELS)
-        counts = [words.counted(calls, "tool call")] if calls else []
-        counts += [words.counted(models, "model call")] if models else []
-        text = " and ".join(counts)
-        return f"{text}, {words.count(failed)} failed" if failed else text
+        told = {"tool call": 0, "model call": 0, "other step": 0}
+        failed = 0
+        for step in self.work:
+            kind = step.span["kind"]
+            name = "tool call" if kind in TOOL_KINDS else "model call" if kind in _MODELS else "other step"
+            told[name] += step.times
+            if step.span["status"] == "error" and name != "model call":
+                failed += step.times
+        counts = [words.counted(number, name) for name, number in told.items() if number]
+        text = " and ".join(filter(None, (", ".join(counts[:-1]), counts[-1])))
+        least = "at least " if self.more else ""
+        return f"{least}{text}, {words.count(failed)} failed" if failed else least + text
 
 
 def chat(

@@ -21,7 +21,7 @@ from svc.store.reads.usage.models import ModelReads
 from tests.store.aggregates.test_vitals import Walk, clock
 from tests.store.reads.test_reads import Explaining
 from tests.store.settling import settle_at
-from tests.store.spans.test_writing import Clock, fetch
+from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 __all__ = ["clock"]
 HOUR = timedelta(hours=1)
@@ -240,3 +240,15 @@ async def test_a_month_is_read_by_the_hour(store: Database, clock: Clock) -> Non
         plan, *_ = [plan for plan in explaining.plans if f" on {table} " in plan and "lacking" not in plan]
         assert index in plan, plan
         assert f"Seq Scan on {table}" not in plan
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+async def test_an_agent_that_names_the_model_of_its_calls_is_no_call(store: Database, is_built: bool) -> None:
+    named = {"gen_ai.request.model": "gpt-4o"}
+    agent = {"gen_ai.operation.name": "invoke_agent", **named}
+    chat = {"gen_ai.operation.name": "chat", **named}
+    await store_of(store).write(rows(one(1, attributes=agent), one(2, parent=1, attributes=chat)))
+    if is_built:
+        await CubeStore(store).build(NOW + 2 * HOUR, 1000)
+    (used,) = await ModelReads(store).used(PROJECT, NOW - HOUR, 9)
+    assert (used.name, used.calls) == ("gpt-4o", 1)
