@@ -169,3 +169,9 @@ class SpanRow(msgspec.Struct, eq=False, gc=False):
         """Say whether its usage repeats another's. A repeat is neither given, inferred nor unpriced."""
         self.cost_source = self.priced_by() if repeats is None else None
         self.usage_repeats = repeats
+
+    def belong(self, session_id: str | None, user_id: str | None) -> bool:
+        """Take the session and the user of its trace where it names none itself; whether that changed it."""
+        before = self.session_id, self.user_id
+        self.session_id, self.user_id = before[0] or session_id, before[1] or user_id
+        return before != (self.session_id, self.user_id)

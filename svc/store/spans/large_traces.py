@@ -16,12 +16,16 @@ from svc.store.spans.trace_rollups import (
     LARGE_SPANS_PER_S,
     ROLLED_COLUMNS,
     roll_small,
+    say_whose,
     store_empty,
     store_rollup,
 )
 
 #: A million spans take a minute where the machine is busy.
 ROLL_TIMEOUT_S: Final = 600.0
+
+#: A trace of more spans is not written a second time to say of each whose it is.
+MOST_NAMED: Final = 20_000
 
 # Traces are taken for as large as most are, which is small, and then joined row by row.
 _PLANS: Final = "set local enable_nestloop = off"
@@ -48,6 +52,10 @@ async def roll_large(connection: Connection, trace: Any, now: datetime) -> bool:
     await connection.execute("set local enable_nestloop to default")
     if rollup is None:
         return await store_empty(connection, key)
+    if rollup["span_count"] <= MOST_NAMED:
+        await say_whose(
+            connection, key, of_trace[2:], rollup["session_id"], rollup["user_id"], now, slow=True
+        )
     pause = timedelta(seconds=rollup["span_count"] / LARGE_SPANS_PER_S)
     values = [rollup[name] for name, _ in ROLLED_COLUMNS]
     stale = changes[0]["due_at"] != trace["due_at"]

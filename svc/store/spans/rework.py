@@ -230,6 +230,10 @@ class ReworkStore:
             trace.made.append(row if lost else self.remake(row, span))
         for trace in by_trace.values():
             inherit_models(trace.made, payloads, self.remake)
+            if trace.made:
+                rollup = roll_up(trace.made)
+                for row in trace.made:
+                    row.belong(rollup.session_id, rollup.user_id)
         if self.kind == "remap":
             remade = [row for trace in by_trace.values() for row in trace.made if row.attributes]
             await encode_within(connection, self.project_id, remade, readonly=readonly)

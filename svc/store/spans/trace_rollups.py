@@ -79,6 +79,15 @@ _CALLS: Final = (
     f" limit {SMALL_CALLS + 1}"
 )
 
+# Spans that do not say themselves whose they are.
+_WHOSE: Final = (
+    "update span set session_id = coalesce(nullif(session_id, ''), $5),"
+    " user_id = coalesce(nullif(user_id, ''), $6)"
+    " where project_id = $1 and trace_id = $2 and started_at between $3 and $4"
+    " and ($5 <> '' and coalesce(session_id, '') = '' or $6 <> '' and coalesce(user_id, '') = '')"
+    " returning created_at"
+)
+
 # All spans of the trace have aged out: there is nothing to roll up and nothing to wait for.
 _EMPTY: Final = (
     "with settled as (update trace set stale = false, next_at = null where project_id = $1 and trace_id = $2"
@@ -123,6 +132,7 @@ async def roll_small(connection: Connection, trace: Any, now: datetime, *, slow:
     rollup = roll_up(rows)
     await _mark_repeats(connection, key, rows, rollup, now, slow=slow)
     await _drop_repeated_tool_calls(connection, key, rows, calls, now)
+    await _say_whose(connection, key, rows, rollup, now, slow=slow)
     pause = timedelta(seconds=len(rows) / SMALL_SPANS_PER_S)
     values = [getattr(rollup, name) for name, _ in ROLLED_COLUMNS]
     return await store_rollup(connection, trace, values, pause, now, slow=slow)
@@ -186,6 +196,37 @@ async def _mark_repeats(
         [row.cost_source for row in changed],
     )
     await mark_dirty(connection, [(key[0], row["created_at"]) for row in marked], SPANS, now, slow=slow)
+
+
+async def _say_whose(
+    connection: Connection,
+    key: TraceKey,
+    rows: Sequence[SpanRow],
+    rollup: TraceRollup,
+    now: datetime,
+    *,
+    slow: bool,
+) -> None:
+    """Most programs say on the root alone whose a trace is, and the root comes last."""
+    changed = [row for row in rows if row.belong(rollup.session_id, rollup.user_id)]
+    if changed:
+        bounds = min(row.started_at for row in changed), max(row.started_at for row in changed)
+        await say_whose(connection, key, bounds, rollup.session_id, rollup.user_id, now, slow=slow)
+
+
+async def say_whose(
+    connection: Connection,
+    key: TraceKey,
+    bounds: tuple[datetime, datetime],
+    session_id: str | None,
+    user_id: str | None,
+    now: datetime,
+    *,
+    slow: bool = False,
+) -> None:
+    """Give the spans of a trace that start within these bounds its session and user where they name none."""
+    named = await connection.fetch(_WHOSE, *key, *bounds, session_id, user_id)
+    await mark_dirty(connection, [(key[0], row["created_at"]) for row in named], SPANS, now, slow=slow)
 
 
 async def _drop_repeated_tool_calls(

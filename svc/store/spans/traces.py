@@ -63,9 +63,10 @@ _INSERT_DATED: Final = _INSERT_OR_LOCK.replace(
     " $1, false,", " least($1, coalesce(ended_at, last_started_at)), false,"
 )
 
-# In which bounds the spans of these traces start.
-_BOUNDS: Final = (
-    "select project_id, trace_id, first_started_at, last_started_at"
+# In which bounds the spans of these traces start, and whose they are as far as their roots have said.
+_KNOWN: Final = (
+    "select project_id, trace_id, first_started_at, last_started_at,"
+    " case when root_seen then session_id end as session_id, case when root_seen then user_id end as user_id"
     " from unnest($1::bigint[], $2::bytea[]) as known (project_id, trace_id)"
     " join trace using (project_id, trace_id)"
 )
@@ -146,8 +147,15 @@ _LOOK_AGAIN: Final = (
     " where t.project_id = busy.project_id and t.trace_id = busy.trace_id and not t.stale"
 )
 
-#: When the first and the last span of a trace start.
-Bounds = tuple[datetime, datetime]
+
+@attrs.frozen
+class KnownTrace:
+    """A trace that is stored: when its first and last span start, and whose it is once its root is there."""
+
+    first_at: datetime
+    last_at: datetime
+    session_id: str | None
+    user_id: str | None
 
 
 def came_at(rollup: TraceRollup, now: datetime) -> datetime:
@@ -157,7 +165,7 @@ def came_at(rollup: TraceRollup, now: datetime) -> datetime:
 
 async def insert_or_lock(
     connection: Connection, rollups: Mapping[TraceKey, TraceRollup], now: datetime, *, dated: bool = False
-) -> dict[TraceKey, Bounds]:
+) -> dict[TraceKey, KnownTrace]:
     """Insert the traces that are new; returns the known ones. Locks all of them until the commit.
 
     `dated`: a new one came when it ended (`came_at`).
@@ -172,10 +180,12 @@ async def insert_or_lock(
     known_keys = [key for key in rollups if key not in inserted]
     if not known_keys:
         return {}
-    bounds_rows = await connection.fetch(_BOUNDS, *(list(column) for column in zip(*known_keys, strict=True)))
+    rows = await connection.fetch(_KNOWN, *(list(column) for column in zip(*known_keys, strict=True)))
     return {
-        (row["project_id"], row["trace_id"]): (row["first_started_at"], row["last_started_at"])
-        for row in bounds_rows
+        (row["project_id"], row["trace_id"]): KnownTrace(
+            row["first_started_at"], row["last_started_at"], row["session_id"], row["user_id"]
+        )
+        for row in rows
     }
 
 

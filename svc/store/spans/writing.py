@@ -52,7 +52,7 @@ from svc.store.spans.payloads import (
     frame_up,
 )
 from svc.store.spans.sessions import activities, touch_sessions
-from svc.store.spans.traces import Bounds, insert_or_lock, touch
+from svc.store.spans.traces import KnownTrace, insert_or_lock, touch
 
 log = logging.getLogger(__name__)
 
@@ -259,6 +259,9 @@ def _rolled(group: list[StoredSpan]) -> TraceRollup:
     rollup = roll_up(rows)
     for row in rows:
         row.mark(rollup.repeats.get(row.span_id))
+        # Without the root it is not known yet which of its spans says whose the trace is.
+        if rollup.root_seen:
+            row.belong(rollup.session_id, rollup.user_id)
     repeated = dedupe_tool_calls(rows)
     if repeated:
         for row in rows:
@@ -270,13 +273,16 @@ def _rolled(group: list[StoredSpan]) -> TraceRollup:
 
 
 async def _against_known(
-    connection: Connection, spans: list[StoredSpan], bounds_of: dict[TraceKey, Bounds], now: datetime
+    connection: Connection, spans: list[StoredSpan], known_traces: dict[TraceKey, KnownTrace], now: datetime
 ) -> list[_Kept]:
     """Which spans to write, after deleting the stored ones that they replace.
 
     Those of new traces, those that are not stored, and those that are stored otherwise and not newer.
     """
-    candidates = [span for span in spans if (span.project_id, span.row.trace_id) in bounds_of]
+    candidates = [span for span in spans if (span.project_id, span.row.trace_id) in known_traces]
+    for span in candidates:
+        trace = known_traces[span.project_id, span.row.trace_id]
+        span.row.belong(trace.session_id, trace.user_id)
     # The stored rows of these identities. The bounds let the planner skip all other days.
     rows = await connection.fetch(
         "select s.project_id, s.trace_id, s.span_id, s.started_at, s.created_at, s.frame, s.digest,"
@@ -287,8 +293,8 @@ async def _against_known(
         [span.project_id for span in candidates],
         [span.row.trace_id for span in candidates],
         [span.row.span_id for span in candidates],
-        min(first_at for first_at, _ in bounds_of.values()),
-        max(last_at for _, last_at in bounds_of.values()),
+        min(trace.first_at for trace in known_traces.values()),
+        max(trace.last_at for trace in known_traces.values()),
     )
     stored = {(row["project_id"], row["trace_id"], row["span_id"]): row for row in rows}
     writes, replaced = [], []

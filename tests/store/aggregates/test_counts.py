@@ -13,7 +13,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.counts import FEW, fold
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.projects import ProjectReads
-from svc.store.spans.sessions import drop_empty_sessions
+from svc.store.spans.sessions import move_sessions
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
 
@@ -51,7 +51,7 @@ async def test_a_count_is_what_is_there_at_every_moment(store: Database, seed: i
                 PROJECT,
                 number.to_bytes(16, "big"),
             )
-        await drop_empty_sessions(connection, PROJECT, [f"s{n}" for n in range(7)])
+        await move_sessions(connection, {}, [(PROJECT, f"s{n}") for n in range(7)])
 
     for _ in range(60):
         match dice.choice(["come", "come", "come", "go", "fail", "fold"]):

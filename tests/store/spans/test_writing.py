@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -21,9 +21,11 @@ from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions
 from svc.store.postgres.rows import IS_SETTLED
+from svc.store.spans import trace_rollups
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.payloads import read_payloads
 from svc.store.spans.session_calls import SESSION_TRACES
+from svc.store.spans.trace_rollups import SMALL_SPANS
 from svc.store.spans.traces import PostgresTraceStore
 from svc.store.spans.writing import SpanStore
 from tests.store.settling import settle_at
@@ -505,6 +507,41 @@ async def test_a_session_that_its_only_trace_left_is_no_session(store: Database)
         " on t.session_id = s.id group by 1 order by 1",
     )
     assert [tuple(row) for row in found] == [("joined", 2), ("kept", 1)]
+
+
+WHOSE: Final = "select span_id, session_id, user_id from span order by span_id"
+
+
+async def test_spans_are_of_the_session_and_the_user_that_the_root_of_their_trace_names(
+    store: Database,
+) -> None:
+    root = {"session.id": "s", "user.id": "ada"}
+    own = {"user.id": "bob"}
+    await store_of(store).write(
+        rows(one(1, attributes=root), one(2, parent=1), one(3, parent=2, attributes=own))
+    )
+    found = [(row["session_id"], row["user_id"]) for row in await fetch(store, WHOSE)]
+    assert found == [("s", "ada"), ("s", "ada"), ("s", "bob")]
+
+
+@pytest.mark.parametrize("small_spans", [SMALL_SPANS, 1])
+async def test_a_root_that_comes_last_says_it_of_the_spans_before_it_and_behind_it(
+    store: Database, monkeypatch: pytest.MonkeyPatch, small_spans: int
+) -> None:
+    monkeypatch.setattr(trace_rollups, "SMALL_SPANS", small_spans)
+    clock = Clock()
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
+    # A child that knows more than the others says it for itself alone until the root is there.
+    await spans.write(rows(one(2, parent=1, attributes={"session.id": "s"}), one(3, parent=1)))
+    assert [row["session_id"] for row in await fetch(store, WHOSE)] == ["s", None]
+    await spans.write(rows(one(1, attributes={"session.id": "s", "user.id": "ada"})))
+    for large in (False, True):
+        await settle_at(clock.now + timedelta(minutes=1), attrs.evolve(traces, large=large))
+    assert {(row["session_id"], row["user_id"]) for row in await fetch(store, WHOSE)} == {("s", "ada")}
+    await spans.write(rows(one(4, parent=1)))
+    assert [row["user_id"] for row in await fetch(store, WHOSE)] == ["ada"] * 4
+    # What came again to the byte is a duplicate, whoever it is of.
+    assert await spans.write(rows(one(4, parent=1))) == Written(stored=0, duplicates=1)
 
 
 async def test_data_that_the_database_refuses_is_no_outage_and_leaves_nothing_behind(store: Database) -> None:
