@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -68,6 +69,30 @@ async def test_users_are_searched_narrowed_to_failures_and_sorted(store: Databas
     assert (await owner.get(PAGE + "?by=mood")).status == 400
     nobody = await owner.get(PAGE + "?q=nobody")
     assert "No such user" in nobody.text
+
+
+async def test_traces_that_failed_and_those_with_a_failed_span_are_both_told_and_sort_together(
+    store: Database, owner: Visitor
+) -> None:
+    def trace(number: int, user_id: str, *statuses: int) -> Iterator[Any]:
+        where = {"trace_id": number.to_bytes(16, "big"), "start": now() - timedelta(minutes=number)}
+        for at, status in enumerate(statuses, 1):
+            root = {} if at == 1 else {"parent": 1}
+            yield one(at, status_code=status, attributes={"user.id": user_id}, **root, **where)
+
+    await store_of(store, Clock()).write(
+        rows(
+            *(span for number in (1, 2) for span in trace(number, "bob", 2)),
+            *trace(3, "ada", 2),
+            *(span for number in (4, 5) for span in trace(number, "ada", 0, 2)),
+        )
+    )
+    page = (await owner.get(PAGE)).text
+    assert listed(page) == ["ada", "bob"]
+    cells = [
+        re.sub(r"<[^>]+>|\s+", " ", cell).split() for cell in re.findall(r'"Failed">(.*?)</td>', page, re.S)
+    ]
+    assert cells == [["✕", "1", "▲", "2"], ["✕", "2"]]
 
 
 async def test_a_column_shows_the_mean_of_a_chosen_name_of_each_user(store: Database, owner: Visitor) -> None:

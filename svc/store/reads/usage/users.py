@@ -26,7 +26,7 @@ LEAST_USERS: Final = 30
 UserOrder = Literal["seen", "traces", "failed", "cost"]
 #: What each order sorts by, ties by the name.
 _ORDERS: Final[dict[UserOrder, str]] = {
-    "failed": "failed desc, failing desc, traces desc",
+    "failed": "failing desc, failed desc, traces desc",
     "traces": "traces desc",
     "seen": "last_seen desc",
     "cost": "cost desc nulls last, traces desc",
