@@ -180,7 +180,7 @@ class PostgresKeyStore:
             if row is None:
                 return None
             key = _key(row)
-            await _announce(connection, key_id)
+            await _announce(connection, key.id)
             await _record(connection, "key.rotate", project_id, key, actor)
             return key
 
@@ -308,7 +308,7 @@ async def revoked_in(
         UUID(key_id),
     )
     key = _key(row)
-    await _announce(connection, key_id)
+    await _announce(connection, key.id)
     await _record(connection, "key.revoke", project_id, key, actor)
     return key
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 
+from actors.keys import Grant, Verdicts
 from protocol.operator import OperatorError
 from protocol.storage import Eviction
 from protocol.tokens import is_token, lookup_prefix
@@ -128,6 +130,31 @@ async def test_the_keys_of_a_deleted_project_are_known_as_revoked(store: Databas
     (record,) = await keys.keys_behind(lookup_prefix(minted.plaintext))
     assert record.revoked
     assert matches(minted.plaintext, record.secret_hash)
+
+
+@pytest.mark.parametrize("change", ["revoke", "rotate"])
+@pytest.mark.parametrize(
+    "spell",
+    [
+        str.upper,
+        lambda key_id: f"{{{key_id}}}",
+        lambda key_id: key_id.replace("-", ""),
+        lambda key_id: f"urn:uuid:{key_id}",
+    ],
+    ids=["upper case", "braces", "no dashes", "urn"],
+)
+async def test_however_an_id_is_spelled_every_copy_forgets_the_key_of_it(
+    store: Database, project: Project, change: str, spell: Callable[[str], str]
+) -> None:
+    keys = PostgresKeyStore(store)
+    minted = await keys.create(project.id, "n", "write", actor="tests")
+    verdicts = Verdicts()
+    verdicts.put(minted.plaintext, Grant(minted.key.id, project.id, "write"))
+    with trio.fail_after(60):
+        async with keys.evictions() as notices:
+            await getattr(keys, change)(project.id, spell(minted.key.id), actor="tests")
+            verdicts.evict(await anext(notices))
+    assert verdicts.find(minted.plaintext) is None
 
 
 async def test_a_revocation_is_heard_by_every_listener(store: Database, project: Project) -> None:
