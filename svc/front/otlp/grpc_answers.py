@@ -48,7 +48,8 @@ _STATUSES: Final = {
 
 def failure_of(refusal: Refusal) -> GrpcFailure:
     """The answer that a refusal is."""
-    return GrpcFailure(_STATUSES[refusal.status], refusal.message, refusal.retry_after_s)
+    other = Status.INVALID_ARGUMENT if refusal.status < 500 else Status.INTERNAL
+    return GrpcFailure(_STATUSES.get(refusal.status, other), refusal.message, refusal.retry_after_s)
 
 
 async def send(stream: Stream[bytes, bytes], answer: bytes | GrpcFailure) -> None:

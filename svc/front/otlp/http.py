@@ -131,7 +131,10 @@ def _headers(scope: AsgiScope) -> dict[str, str]:
 
 
 #: The codes of `google.rpc.Status` that OTLP's retry rules are written in.
-_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 12, 405: 12, 408: 4, 413: 8, 415: 3, 503: 14}
+_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 12, 405: 12, 408: 4, 413: 8, 415: 3, 429: 8, 503: 14}
+#: The codes of other statuses: `INVALID_ARGUMENT` below 500, where the request is at fault, else `INTERNAL`.
+_CLIENT_FAULT: Final = 3
+_SERVER_FAULT: Final = 13
 PROTOBUF: Final = "application/x-protobuf"
 
 
@@ -145,7 +148,8 @@ def status_of(refusal: Refusal) -> bytes:
     """The refusal as `google.rpc.Status`, as OTLP/HTTP has it."""
     wait_s = refusal.retry_after_s
     details = [] if wait_s is None else [rpc.as_any(rpc.retry_after(wait_s))]
-    return bytes(rpc.Status(code=_CODES[refusal.status], message=refusal.message, details=details))
+    code = _CODES.get(refusal.status, _CLIENT_FAULT if refusal.status < 500 else _SERVER_FAULT)
+    return bytes(rpc.Status(code=code, message=refusal.message, details=details))
 
 
 def _unsupported(media_type: str, encoding: str, is_type: bool) -> Refusal:

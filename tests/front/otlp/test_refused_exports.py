@@ -7,11 +7,16 @@ import logging
 
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+from grpclib.const import Status
 
 from actors.spool.memory import MemorySpool
-from protocol.refusals import BAD_REQUEST, NO_TENANT, SPOOL_FULL, UNKNOWN_KEY
+from protocol import refusals
+from protocol.refusals import BAD_REQUEST, NO_TENANT, QUOTA_BYTES, SPOOL_FULL, UNKNOWN_KEY, Refusal
 from svc.commands import doctor
+from svc.front.otlp.grpc_answers import failure_of
+from svc.front.otlp.http import status_of
 from svc.front.otlp.intake import REFUSAL_LINE_S, IntakeTally
+from svc.front.otlp.quotas import Quotas, QuotaSizes
 from svc.front.server.door import Door
 from tests.front.otlp.doors import Sender, http_door, intake, request
 
@@ -37,6 +42,40 @@ async def test_a_status_says_when_to_come_again() -> None:
     sender = await refused(spool=MemorySpool(0), accept="application/x-protobuf")
     status = status_pb2.Status.FromString(sender.body)
     assert (sender.status, status.code, status.message) == (503, 14, SPOOL_FULL.message)
+    info = error_details_pb2.RetryInfo()
+    assert status.details[0].Unpack(info)
+    assert info.retry_delay.seconds == int(sender.headers[b"retry-after"])
+
+
+#: One row of the table of refusals for each status in it.
+ROWS = {row.status: row for row in vars(refusals).values() if isinstance(row, Refusal)}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=[str(status) for status in ROWS])
+def test_every_refusal_has_a_code_that_blames_who_is_at_fault(row: Refusal) -> None:
+    of_http, of_grpc = status_pb2.Status.FromString(status_of(row)), failure_of(row)
+    assert of_http.message == of_grpc.message == row.message
+    ours = {Status.UNAVAILABLE.value, Status.INTERNAL.value, Status.DEADLINE_EXCEEDED.value}
+    for code in (of_http.code, of_grpc.status.value):
+        assert code in {status.value for status in Status} - {Status.OK.value, Status.UNKNOWN.value}
+        assert (code in ours) is (row.status >= 500 or row.status == 408)
+
+
+@pytest.mark.parametrize("accept", ["application/x-protobuf", "application/json"])
+async def test_a_key_over_its_quota_is_told_to_wait_in_either_form(accept: str) -> None:
+    door = http_door(intake(quotas=Quotas(QuotaSizes(key_bytes_per_minute=10))))
+    # A minute takes one body of any size.
+    for _ in range(2):
+        sender = Sender.of([b"x" * 100, b""])
+        sender.may_end.set()
+        await door(request(accept=accept), sender.receive, sender.send)
+    assert sender.status == QUOTA_BYTES.status
+    assert sender.headers[b"content-type"] == accept.encode()
+    if accept == "application/json":
+        assert json.loads(sender.body)["error"]["message"] == QUOTA_BYTES.message
+        return
+    status = status_pb2.Status.FromString(sender.body)
+    assert (status.code, status.message) == (Status.RESOURCE_EXHAUSTED.value, QUOTA_BYTES.message)
     info = error_details_pb2.RetryInfo()
     assert status.details[0].Unpack(info)
     assert info.retry_delay.seconds == int(sender.headers[b"retry-after"])
