@@ -215,6 +215,8 @@ class FindingRefusal:
     ]
     by: str | None = None
     at: datetime | None = None
+    #: The reference of the case, where that is why.
+    case: str | None = None
 
 
 @attrs.frozen

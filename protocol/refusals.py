@@ -338,7 +338,9 @@ NOT_ABSORBABLE: Final = Refusal(
 )
 SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another case")
 NOT_DECIDED: Final = Refusal(409, "CONFLICT", "nobody closed it, so there is nothing to take back")
-CASE_RESOLVED: Final = Refusal(409, "CONFLICT", "it closed with its case; reopen that")
+CASE_RESOLVED: Final = Refusal(
+    409, "CONFLICT", "it closed with its case {case}; reopen that on its page, {page}"
+)
 FINDING_SUPERSEDED: Final = Refusal(409, "CONFLICT", "its cause is live in another finding")
 OVERRULED: Final = Refusal(409, "CONFLICT", "somebody of a higher rank has decided already")
 #: What the stores of findings and of cases say no with, as people hear it.

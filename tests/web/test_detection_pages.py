@@ -198,7 +198,8 @@ async def test_what_was_said_of_a_finding_without_a_case_is_taken_back(
     await owner.post(BASE + "/cases/C-1/reject", {"reason": "a load test"})
     assert "data-undo" not in (await owner.get(path)).text
     late = await owner.post(path + "/reopen")
-    assert (late.status, "reopen that" in late.text) == (409, True)
+    where = f"it closed with its case C-1; reopen that on its page, {BASE}/cases/C-1"
+    assert (late.status, where in late.text) == (409, True)
     audit = await owner.get(BASE + "/settings/audit")
     assert audit.text.count("finding.reopen") == 2
 

@@ -172,6 +172,22 @@ async def test_an_expected_finding_closes_and_a_real_one_is_confirmed_by_a_perso
     assert sorted(row["action"] for row in actions) == ["finding.confirm", "finding.expect", "finding.reject"]
 
 
+async def test_whoever_reopens_a_finding_that_closed_with_its_case_is_told_the_page_to_do_it_on(
+    api: Replica, owner: Browser
+) -> None:
+    case = await opened(api.database, seen())
+    finding_id = (await owner.get(f"{CASES}/{case.reference}")).data["finding_id"]
+    assert (await owner.post(f"{CASES}/{case.reference}/reject", {"reason": "a load test"})).status == 200
+    refused = await owner.post(f"{FINDINGS}/{finding_id}/reopen")
+    page = f"{PROJECT.removeprefix('/api')}/cases/{case.reference}"
+    assert refused.refused == (
+        409,
+        "CONFLICT",
+        f"it closed with its case C-1; reopen that on its page, {page}",
+    )
+    assert refused.body["error"]["details"] == {"case": case.reference, "page": page}
+
+
 async def test_a_press_begins_one_report_and_the_next_press_names_it(api: Replica, owner: Browser) -> None:
     await opened(api.database, seen())
     first, second = [await owner.post(CASES + "/C-1/rca?engine=rule") for _ in range(2)]

@@ -125,7 +125,14 @@ async def post_resolution(call: Call[FindingResolution]) -> FindingResolved | Re
 async def post_reopen(call: Call[None]) -> FindingResolved | Refusal:
     """Take back that a finding was rejected or expected; one that closed with its case reopens with that."""
     states = FindingStates(call.means.database)
-    return _resolved(await states.reopen(call.project.id, _id(call), call.author, call.means.now()))
+    ruled = await states.reopen(call.project.id, _id(call), call.author, call.means.now())
+    if isinstance(ruled, FindingRefusal) and ruled.case is not None:
+        # Cases are reopened by people, and no route of this API does it.
+        base_path = call.means.surroundings.base_path
+        page = f"{base_path}/orgs/{call.org.slug}/projects/{call.project.slug}/cases/{ruled.case}"
+        text = CASE_RESOLVED.message.format(case=ruled.case, page=page)
+        return CASE_RESOLVED.saying(text, case=ruled.case, page=page)
+    return _resolved(ruled)
 
 
 def _resolved(ruled: Ruled | FindingRefusal) -> FindingResolved | Refusal:

@@ -156,7 +156,7 @@ class FindingStates:
             await take_turn(connection, project_id)
             # The finding, how it was closed, and whether its case is resolved.
             finding = await connection.fetchrow(
-                "select f.closed_as, l.case_id, c.state from finding f"
+                "select f.closed_as, l.case_id, c.state, c.number from finding f"
                 " left join case_finding l on l.project_id = f.project_id and l.finding_id = f.id"
                 " left join detection_case c on c.project_id = l.project_id and c.id = l.case_id"
                 " where f.project_id = $1 and f.id = $2",
@@ -168,7 +168,7 @@ class FindingStates:
             if finding["closed_as"] not in ("rejected", "absorbed"):
                 return FindingRefusal("NOT_DECIDED")
             if finding["state"] == "resolved":
-                return FindingRefusal("CASE_RESOLVED")
+                return FindingRefusal("CASE_RESOLVED", case=f"C-{finding['number']}")
             if await superseded(connection, project_id, [finding_id]):
                 return FindingRefusal("SUPERSEDED")
             await revive(connection, project_id, [finding_id], now)
