@@ -12,6 +12,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from protocol.validation import unread_text
+
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
@@ -78,7 +80,7 @@ def read_messages(body: bytes) -> Message | list[Message]:
         # Everything is read once, to its depth: text that is no UTF-8 or no JSON ends here.
         msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return Fault(PARSE_ERROR, f"the body is not JSON: {error}"[:300])
+        return Fault(PARSE_ERROR, f"the body is not JSON: {unread_text(error, body)}"[:300])
     if not body.lstrip(b" \t\r\n").startswith(b"["):
         return _message(body)
     items = msgspec.json.decode(body, type=list[msgspec.Raw])

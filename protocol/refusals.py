@@ -286,6 +286,8 @@ BAD_REQUEST: Final = Refusal(400, "BAD_REQUEST", "the request cannot be read")
 PAYLOAD_TOO_LARGE: Final = Refusal(413, "PAYLOAD_TOO_LARGE", "the body is larger than this server takes")
 UNSUPPORTED_MEDIA_TYPE: Final = Refusal(415, "UNSUPPORTED_MEDIA_TYPE", "the content type is not supported")
 BODY_TIMEOUT: Final = Refusal(408, "REQUEST_TIMEOUT", "the body did not arrive in time")
+#: What is told of JSON with a surrogate that has no pair.
+HALF_CHARACTER: Final = "a text in it holds half of a character: {escape}, a surrogate without its pair"
 #: What is told of a body that was not read to its end, by the status of it.
 UNREAD_BODIES: Final = {refusal.status: refusal for refusal in (PAYLOAD_TOO_LARGE, BODY_TIMEOUT)}
 INTERNAL: Final = Refusal(500, "INTERNAL", "something went wrong on our side; the log names it")

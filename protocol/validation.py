@@ -11,11 +11,33 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.refusals import HALF_CHARACTER
+
 #: Where an error is, as msgspec writes it: `$.params.filters[...]`, or the key of an object.
 _PATH: Final = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _STEP: Final = re.compile(r"\.(?P<field>[^.\[]+)|\[[^\]]*\]")
 #: Names and values that are told at most.
 _MOST: Final = 40
+
+
+#: JSON as far as no escape in it is half of a character. Possessive, so that it is read once.
+_WHOLE: Final = re.compile(
+    rb"(?:[^\\]|\\[^u]|\\u(?!d[89a-f])|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})*+", re.S | re.I
+)
+_HALF: Final = re.compile(rb"\\ud[89a-f][0-9a-f]{2}", re.I)
+
+
+def unread_text(error: Exception, body: bytes) -> str:
+    """Why a body is no JSON, as its reader says it; where that misleads, in words of ours.
+
+    Of a surrogate without its pair msgspec says that the body was cut off, or what it knows of UTF-16.
+    """
+    text = str(error)
+    if text != "Input data was truncated" and "surrogate" not in text:
+        return text
+    whole = _WHOLE.match(body)
+    half = None if whole is None else _HALF.match(body, whole.end())
+    return text if half is None else HALF_CHARACTER.format(escape=half[0].decode())
 
 
 def validation_text(error: msgspec.ValidationError, type_: Any) -> str:

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from protocol.refusals import BAD_REQUEST, INVALID_RANGE, Q_TOO_LONG, Refused
-from protocol.validation import validation_text
+from protocol.validation import unread_text, validation_text
 
 FilterValue = str | int | float | bool | None
 
@@ -111,7 +111,8 @@ def read_body(body: bytes, type_: type[Body]) -> Body:
         text = validation_text(error, type_)
         raise Refused(BAD_REQUEST.saying(f"the body cannot be read: {text}"[:500])) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(BAD_REQUEST.saying(f"the body cannot be read: {error}"[:500])) from None
+        text = unread_text(error, body)
+        raise Refused(BAD_REQUEST.saying(f"the body cannot be read: {text}"[:500])) from None
 
 
 def page_size(wanted: int | None, default: int, most: int) -> int:

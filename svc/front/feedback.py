@@ -40,6 +40,7 @@ from protocol.rest.feedback import (
 from protocol.rest.query import instant, read_body
 from protocol.storage import Outage
 from protocol.tokens import FEEDBACK_PURPOSE
+from protocol.validation import unread_text
 from svc.domain.feedback.entries import MOST_NAMES, Feedback, FeedbackSource, WrongFeedback, checked, id_of
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import Context, lowered
@@ -107,7 +108,7 @@ class FeedbackDoor:
             except WrongFeedback as error:
                 reasons.append(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                reasons.append(f"an entry cannot be read: {error}"[:300])
+                reasons.append(f"an entry cannot be read: {unread_text(error, bytes(raw))}"[:300])
         database, now = self.means.database, self.means.now()
         entries = await masked_feedback(database, grant.project_id, entries, now)
         without_room = await FeedbackStore(database).keep(grant.project_id, entries, now)
