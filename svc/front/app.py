@@ -63,7 +63,7 @@ from protocol.storage import Outage, StoreRefused
 from svc.front.api.routes import Api
 from svc.front.auth.bearer import authorize
 from svc.front.auth.calls import lowered
-from svc.front.envelope import json_response, opened, refusal_response, success_response
+from svc.front.envelope import allowing, json_response, opened, refusal_response, success_response
 from svc.front.feedback import FEEDBACK_PATH, FeedbackDoor
 from svc.front.health import Health
 from svc.front.metrics import Metrics
@@ -198,8 +198,6 @@ class App:
         if (unread := UNREAD_BODIES.get(error.code or 0)) is not None:
             refused = refusal_response(unread)
             return opened(refused) if request.path == FEEDBACK_PATH else refused
-        if self.pages is not None and request.method in ("GET", "HEAD") and self.pages.owns(request.path):
-            return await self.pages.astray(error)
         if request.path.startswith("/api/"):
             # Nothing here is public: without a credential even an unknown path says only that.
             headers = lowered(request.headers)
@@ -207,15 +205,16 @@ class App:
             caller = await self.api.means.callers.who(headers, secure=client.secure)
             if isinstance(caller, Refusal):
                 return refusal_response(caller)
-        if error.code in (404, 405) and is_stray_export(request.method, lowered(request.headers)):
+        is_stray = error.code in (404, 405) and is_stray_export(request.method, lowered(request.headers))
+        if is_stray:
             self.lately.note(WRONG_PATH, wrong_path(request.path))
         if (request.method, request.path) == ("POST", "/"):
             return refusal_response(TRACES_PATH)
+        # Exporters read no pages, wherever they go astray.
+        if self.pages is not None and not is_stray and self.pages.owns(request.path):
+            return allowing(await self.pages.astray(error), error)
         if isinstance(error, MethodNotAllowed):
-            response = refusal_response(METHOD_NOT_ALLOWED)
-            methods = set(error.valid_methods or ()) - {"HEAD", "OPTIONS"}
-            response.headers["allow"] = ", ".join(sorted(methods))
-            return response
+            return allowing(refusal_response(METHOD_NOT_ALLOWED), error)
         signal = OTHER_SIGNALS.get(request.path)
         if signal is not None:
             self.signals.note(request.path.rpartition("/")[2])

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 from quart import Response
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from protocol.refusals import Refusal
 
@@ -28,6 +29,14 @@ def refusal_response(refusal: Refusal) -> Response:
     response = Response(refusal.body(), status=refusal.status, content_type="application/json")
     if refusal.retry_after_s is not None:
         response.headers["retry-after"] = str(refusal.retry_after_s)
+    return response
+
+
+def allowing(response: Response, error: HTTPException) -> Response:
+    """An answer that names the methods of its path, where the method was wrong."""
+    if response.status_code == 405 and isinstance(error, MethodNotAllowed):
+        methods = set(error.valid_methods or ()) - {"HEAD", "OPTIONS"}
+        response.headers["allow"] = ", ".join(sorted(methods))
     return response
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from protocol.refusals import NOT_FOUND
 from protocol.storage import Outage
 from svc.domain.accounts.access import Role
 from svc.front.otlp.intake import IntakeTally
@@ -99,6 +100,41 @@ async def test_a_wrong_path_is_a_page_under_orgs_and_an_envelope_elsewhere(owner
         assert heading(seen)
     elsewhere = await owner.get("/nothing")
     assert (elsewhere.status, elsewhere.headers["content-type"]) == (404, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/logout", "POST"),
+        ("PUT", "/login", "GET, POST"),
+        ("PUT", "/", "GET"),
+        ("DELETE", BASE + "/traces", "GET"),
+        ("POST", BASE + "/traces", "GET"),
+        ("GET", BASE + "/cases/C-1/reopen", "POST"),
+        ("POST", BASE + "/nothing", None),
+        ("DELETE", BASE + "/nothing", None),
+    ],
+)
+async def test_a_wrong_method_or_path_among_pages_is_a_page_whatever_the_method(
+    owner: Visitor, method: str, path: str, allowed: str | None
+) -> None:
+    seen = await owner.open(path, method)
+    assert (seen.status, seen.headers.get("allow")) == (405 if allowed else 404, allowed)
+    assert seen.headers["content-type"] == "text/html; charset=utf-8"
+    assert heading(seen)
+
+
+async def test_an_export_that_strays_among_pages_reads_no_page(owner: Visitor) -> None:
+    sent = {"Content-Type": "application/x-protobuf"}
+    for path, status in ((BASE + "/traces", 405), (BASE + "/v1/traces", 404), ("/", 404)):
+        seen = await owner.open(path, "POST", **sent)
+        assert (seen.status, seen.headers["content-type"]) == (status, "application/json")
+
+
+async def test_a_static_file_that_is_not_there_is_said_so(owner: Visitor) -> None:
+    seen = await owner.get("/static/x/y.js")
+    assert (seen.status, seen.headers["content-type"]) == (404, "application/json")
+    assert seen.body == NOT_FOUND.body()
 
 
 async def test_whoever_is_signed_out_signs_in_and_comes_back(here: Replica, owner: Visitor) -> None:

@@ -71,6 +71,11 @@ class Visitor:
         text = as_shown(text) if response.headers.get("content-type", "").startswith("text/html") else text
         return Seen(response.status_code, text, response.headers, raw)
 
+    async def open(self, path: str, method: str, **headers: str) -> Seen:
+        """Ask for a page by any method, from a page of ours."""
+        sent = {"Origin": self.origin or "", **{name.replace("_", "-"): v for name, v in headers.items()}}
+        return await self._open(path, method, None, sent)
+
     async def get(self, path: str, **headers: str) -> Seen:
         """Open a page."""
         return await self._open(path, "GET", None, {name.replace("_", "-"): v for name, v in headers.items()})

@@ -216,7 +216,9 @@ class Site:
 
     async def _static(self, digest: str, name: str) -> Response:
         response = self.renderer.asset(digest, name, Asked.of(lowered(request.headers)))
-        return response or Response(b"", status=404)
+        if response is None:
+            raise Refused(NOT_FOUND)
+        return response
 
 
 def _missing(refusal: Refusal) -> Callable[[Visit], Awaitable[Refusal]]:
