@@ -25,6 +25,7 @@ from typing import Final
 import attrs
 import trio
 
+from actors.guesses import GuessLimiter
 from actors.ports import Eviction, KeyRecord, KeyStore, Outage
 from actors.reply import Reply, Unanswered
 from actors.rounds import OUTAGE_PAUSE_S
@@ -47,9 +48,6 @@ HASHERS: Final = 2
 VERIFY_TIMEOUT_S: Final = 10.0
 ROUNDS: Final = 5
 NOTE_USED_S: Final = 60.0
-#: Tokens under one lookup prefix that may be hashed within `NEGATIVE_TTL_S`. A prefix is no secret; whoever
-#: knows one must not be able to buy a bcrypt run with every wrong token.
-GUESSES_BOUND: Final = 10
 
 
 @attrs.frozen
@@ -81,10 +79,24 @@ Answered = Known | Busy
 
 @attrs.frozen
 class Verify:
-    """A question: whose token is this?"""
+    """A question: whose token is this? `place` is where it came from, blank where that is not known."""
 
     token: str = attrs.field(repr=False)
     reply: Reply[Answered]
+    place: str = ""
+
+
+@attrs.frozen
+class _Flight:
+    """A token under verification: who waits for the answer, and from which places (a set in order)."""
+
+    replies: list[Reply[Answered]] = attrs.field(factory=list)
+    places: dict[str, None] = attrs.field(factory=dict)
+
+    def board(self, question: Verify) -> None:
+        """One more who waits."""
+        self.replies.append(question.reply)
+        self.places[question.place] = None
 
 
 @attrs.frozen
@@ -105,8 +117,7 @@ class Verdicts:
         self.used: set[str] = set()
         #: By stored hash, the digest of the one token that fits it: any other is wrong without hashing.
         self._proofs: OrderedDict[bytes, bytes] = OrderedDict()
-        self._guesses: OrderedDict[str, list[float]] = OrderedDict()
-        self.refused_guesses = 0
+        self.guesses = GuessLimiter(clock)
 
     def find(self, token: str) -> _Verdict | None:
         """The living verdict on a token, or None when it has to be verified."""
@@ -143,24 +154,10 @@ class Verdicts:
 
     def proven(self, token: str, secret_hash: bytes) -> None:
         """Remember the token that fits a stored hash; the guesses under its prefix are forgiven."""
-        self._guesses.pop(lookup_prefix(token), None)
+        self.guesses.forgive(lookup_prefix(token))
         self._proofs[secret_hash] = _digest(token)
         while len(self._proofs) > VERDICTS_BOUND:
             self._proofs.popitem(last=False)
-
-    def may_guess(self, token: str) -> bool:
-        """Whether one more token of this prefix may be hashed now; counts it."""
-        now = self._clock()
-        guesses = self._guesses.setdefault(lookup_prefix(token), [])
-        self._guesses.move_to_end(lookup_prefix(token))
-        guesses[:] = [guessed_at for guessed_at in guesses if guessed_at > now - NEGATIVE_TTL_S]
-        if len(guesses) >= GUESSES_BOUND:
-            self.refused_guesses += 1
-            return False
-        guesses.append(now)
-        while len(self._guesses) > VERDICTS_BOUND:
-            self._guesses.popitem(last=False)
-        return True
 
     def evict(self, notice: Eviction) -> None:
         """Trust what the notice names no more; checks in flight will read the store again.
@@ -201,17 +198,18 @@ class Keys:
         self._verdicts.answer(verdict)
         return verdict.known
 
-    async def verify(self, token: str, *, purposes: Collection[str] = ()) -> Answered:
+    async def verify(self, token: str, *, purposes: Collection[str] = (), place: str = "") -> Answered:
         """Whose token this is. A text that is no token, and a known token, are answered at once.
 
-        A key that was made for a purpose is nobody's where that is not among `purposes`.
+        A key that was made for a purpose is nobody's where that is not among `purposes`. Wrong tokens count
+        against the place (`Client.place`) that they came from.
         """
-        answer = await self._known(token)
+        answer = await self._known(token, place)
         if isinstance(answer, Grant) and answer.purpose is not None and answer.purpose not in purposes:
             return None
         return answer
 
-    async def _known(self, token: str) -> Answered:
+    async def _known(self, token: str, place: str) -> Answered:
         if not is_token(token):
             return None
         verdict = self._verdicts.find(token)
@@ -220,7 +218,7 @@ class Keys:
         self._verdicts.misses += 1
         reply: Reply[Answered] = Reply()
         try:
-            self._mailbox.send_nowait(Verify(token, reply))
+            self._mailbox.send_nowait(Verify(token, reply, place))
         except trio.WouldBlock:
             self._verdicts.refused_full += 1
             return Busy()
@@ -248,7 +246,7 @@ class KeyCache:
     _vitals: Vitals
     #: The wiring lends the one that passwords are hashed under too.
     _hashers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(HASHERS))
-    _flights: dict[str, list[Reply[Answered]]] = attrs.field(factory=dict, init=False)
+    _flights: dict[str, _Flight] = attrs.field(factory=dict, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer until the mailbox is closed. A question in hand when this crashes is told so at once."""
@@ -260,17 +258,18 @@ class KeyCache:
                 async for question in self._mailbox:
                     flight = self._flights.get(question.token)
                     if flight is not None:
-                        flight.append(question.reply)
+                        flight.board(question)
                     elif len(self._flights) >= FLIGHTS_BOUND:
                         self._verdicts.refused_full += 1
                         question.reply.put(Busy())
                     else:
-                        self._flights[question.token] = [question.reply]
+                        self._flights[question.token] = flight = _Flight()
+                        flight.board(question)
                         nursery.start_soon(self._fly, question.token)
                 nursery.cancel_scope.cancel()
         finally:
             for flight in self._flights.values():
-                for reply in flight:
+                for reply in flight.replies:
                     reply.drop()
             await self._flush_used_at_the_end()
 
@@ -281,7 +280,7 @@ class KeyCache:
         except Outage as outage:
             self._vitals.waits(str(outage))
             answer = self._during_outage(token)
-        for reply in self._flights.pop(token):
+        for reply in self._flights.pop(token).replies:
             reply.put(answer)
 
     def _during_outage(self, token: str) -> Grant | Busy:
@@ -317,7 +316,8 @@ class KeyCache:
         for record in records:
             proven = self._verdicts.proves(token, record.secret_hash)
             if proven is None and record.secret_hash not in tried:
-                if not self._verdicts.may_guess(token):
+                places = self._flights[token].places
+                if not self._verdicts.guesses.may_run(lookup_prefix(token), places):
                     return Busy()
                 tried[record.secret_hash] = await trio.to_thread.run_sync(
                     self._matches, token, record.secret_hash, limiter=self._hashers
@@ -392,5 +392,5 @@ def snapshot(verdicts: Verdicts) -> Mapping[str, int]:
         "hits": verdicts.hits,
         "misses": verdicts.misses,
         "refused_full": verdicts.refused_full,
-        "refused_guesses": verdicts.refused_guesses,
+        "refused_guesses": verdicts.guesses.refused,
     }

@@ -152,10 +152,13 @@ class App:
 
     def _query_route(self, name: str, answer: Answer) -> Callable[[], Awaitable[Response]]:
         async def route() -> Response:
+            headers = lowered(request.headers)
+            came_from = self.api.means.callers.place(request.remote_addr, headers)
+            authorization = request.headers.get("authorization")
             grant = await authorize(
-                self.keys, request.headers.get("authorization"), ("query", "admin"), QUERY_SCOPE
+                self.keys, authorization, ("query", "admin"), QUERY_SCOPE, place=came_from
             )
-            if grant is NO_TENANT and await self.api.means.callers.without_project(lowered(request.headers)):
+            if grant is NO_TENANT and await self.api.means.callers.without_project(headers):
                 grant = QUERY_NO_PROJECT
             if isinstance(grant, Refusal):
                 return refusal_response(grant)
@@ -202,7 +205,7 @@ class App:
             # Nothing here is public: without a credential even an unknown path says only that.
             headers = lowered(request.headers)
             client = self.api.means.surroundings.client(request.remote_addr, request.scheme, headers)
-            caller = await self.api.means.callers.who(headers, secure=client.secure)
+            caller = await self.api.means.callers.who(headers, client)
             if isinstance(caller, Refusal):
                 return refusal_response(caller)
         is_stray = error.code in (404, 405) and is_stray_export(request.method, lowered(request.headers))

@@ -82,14 +82,16 @@ class FeedbackDoor:
         return preflight_response("POST", "authorization, content-type")
 
     async def _answer(self) -> tuple[int, str] | Refusal:
+        headers = lowered(request.headers)
         grant = await authorize(
             self.keys,
             request.headers.get("authorization"),
             ("write", "admin"),
             FEEDBACK_SCOPE,
             purposes=(FEEDBACK_PURPOSE,),
+            place=self.means.callers.place(request.remote_addr, headers),
         )
-        if grant is NO_TENANT and await self.means.callers.without_project(lowered(request.headers)):
+        if grant is NO_TENANT and await self.means.callers.without_project(headers):
             return FEEDBACK_NO_PROJECT
         if isinstance(grant, Refusal):
             return grant

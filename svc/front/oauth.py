@@ -185,7 +185,7 @@ class OAuthDoor:
         address = self._counted()
         form = await _form()
         token, client_id = _field(form, "token"), _field(form, "client_id")
-        grant = await self.keys.verify(token, purposes=(OAUTH_PURPOSE,))
+        grant = await self.keys.verify(token, purposes=(OAUTH_PURPOSE,), place=address)
         if isinstance(grant, Grant):
             # A key that people made is not given back by whoever holds it.
             is_ours = grant.purpose == OAUTH_PURPOSE

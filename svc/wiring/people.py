@@ -63,6 +63,7 @@ def means(
             LoginStore(database, KnownAddresses(database, known_key, settings.auth_known_address_days)),
             Seal.of(settings.cookie_password),
             disabled=settings.auth_disabled,
+            surroundings=surroundings(settings),
         ),
         accounts=AccountStore(database, hashers),
         surroundings=surroundings(settings),

@@ -6,8 +6,10 @@ it by hand, because Trio's self-moving clock would jump whenever everyone waits 
 
 from __future__ import annotations
 
+import copy
+import itertools
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -19,6 +21,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from actors.guesses import (
+    GUESSES_BOUND,
+    GUESSES_OF_PLACE,
+    GUESSES_SHARED,
+    GUESSES_WINDOW_S,
+    GuessLimiter,
+)
 from actors.keys import (
     FLIGHTS_BOUND,
     HASHERS,
@@ -177,8 +186,8 @@ class House:
         ]
         self.keys.evict(Eviction(key_id=key_id))
 
-    async def ask(self, token: str) -> None:
-        self.answers.append(await self.keys.verify(token))
+    async def ask(self, token: str, place: str = "") -> None:
+        self.answers.append(await self.keys.verify(token, place=place))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
@@ -323,6 +332,94 @@ async def test_hashes_never_take_more_threads_than_allowed(house: House) -> None
         assert len(house.answers) == len(tokens)
         assert all(isinstance(answer, Grant) for answer in house.answers)
     assert house.hasher.most_at_once == HASHERS
+
+
+# Guesses under the prefix of a key.
+
+
+def guesses(token: str) -> Iterator[str]:
+    """Wrong tokens under the prefix of a right one."""
+    for number in itertools.count():
+        yield token[:14] + f"{number:014d}"
+
+
+async def test_the_right_token_gets_through_while_others_guess_under_its_prefix(
+    house: House, mock_clock: MockClock
+) -> None:
+    token, flooders = house.token(), ("192.0.2.1", "192.0.2.2")
+    wrong = guesses(token)
+    async with house.running():
+        # Far more in each second than may be hashed, for longer than any window.
+        for _ in range(30):
+            for place in flooders:
+                for _ in range(20):
+                    await house.ask(next(wrong), place)
+            mock_clock.jump(1.0)
+        assert set(house.answers) == {None, Busy()}
+        windows = 30.0 / GUESSES_WINDOW_S
+        assert len(house.hasher.calls) <= windows * GUESSES_SHARED
+        for place in flooders:
+            for _ in range(20):
+                await house.ask(next(wrong), place)
+        assert await house.keys.verify(token, place="198.51.100.1") == GRANT
+        # From now on a wrong token costs nothing, and says nothing.
+        hashed = len(house.hasher.calls)
+        assert await house.keys.verify(next(wrong), place=flooders[0]) is None
+        assert len(house.hasher.calls) == hashed
+
+
+async def test_one_place_that_guesses_leaves_runs_for_others_and_has_its_own_again(
+    house: House, mock_clock: MockClock
+) -> None:
+    token = house.token()
+    wrong = guesses(token)
+    async with house.running():
+        answers = [await house.keys.verify(next(wrong), place="one") for _ in range(GUESSES_OF_PLACE + 1)]
+        assert answers == [None] * GUESSES_OF_PLACE + [Busy()]
+        assert house.verdicts.guesses.refused == 1
+        # Nobody's token is called wrong unread: the right one is told to come again too.
+        assert await house.keys.verify(token, place="one") == Busy()
+        mock_clock.jump(GUESSES_WINDOW_S)
+        assert await house.keys.verify(token, place="one") == GRANT
+
+
+async def test_a_token_that_several_places_ask_for_is_hashed_once_for_the_one_that_may(
+    house: House,
+) -> None:
+    token, house.store.gate = house.token(), trio.Event()
+    wrong = guesses(token)
+    for _ in range(GUESSES_OF_PLACE):
+        assert house.verdicts.guesses.may_run(lookup_prefix(next(wrong)), ["crowded"])
+    async with house.running(), trio.open_nursery() as askers:
+        askers.start_soon(house.ask, token, "crowded")
+        await wait_all_tasks_blocked()
+        askers.start_soon(house.ask, token, "elsewhere")
+        await wait_all_tasks_blocked()
+        house.store.gate.set()
+    assert (house.answers, house.hasher.calls) == ([GRANT] * 2, [token])
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 3), st.lists(st.integers(0, 30).map(str), min_size=1, max_size=3)),
+        max_size=200,
+    )
+)
+def test_runs_under_a_prefix_are_bounded_by_place_and_in_all_and_spare_the_newcomer(
+    asked: list[tuple[float, list[str]]],
+) -> None:
+    now_s = 0.0
+    limiter = GuessLimiter(lambda: now_s)
+    runs: list[float] = []
+    for wait_s, places in asked:
+        now_s += wait_s
+        if limiter.may_run("prefix", places):
+            runs.append(now_s)
+        recent = [run_at for run_at in runs if run_at > now_s - GUESSES_WINDOW_S]
+        assert len(recent) <= GUESSES_BOUND
+        if len(recent) < GUESSES_BOUND:
+            # Asked of a copy: whoever has had none may have one.
+            assert copy.deepcopy(limiter).may_run("prefix", ["newcomer"])
 
 
 # How long an answer is believed.

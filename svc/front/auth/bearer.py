@@ -19,16 +19,17 @@ async def authorize(
     wrong_scope: Refusal,
     *,
     purposes: Collection[str] = (),
+    place: str,
 ) -> Grant | Refusal:
     """The grant of a request, or why it is refused: 401 without a living key, `wrong_scope` otherwise.
 
-    A key that was made for a purpose opens only a door that names it in `purposes`.
+    A key that was made for a purpose opens only a door that names it in `purposes`. `place` is the client's.
     """
     token = bearer(authorization)
     if token is None:
         return NO_TENANT
     # Keys that people make for one use are told from unknown ones, and open nothing more for it.
-    match await keys.verify(token, purposes={*purposes, *OTHER_USE}):
+    match await keys.verify(token, purposes={*purposes, *OTHER_USE}, place=place):
         case None:
             return UNKNOWN_KEY
         case WasRevoked():

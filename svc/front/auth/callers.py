@@ -16,6 +16,7 @@ import attrs
 from actors.keys import Busy, Grant, Keys
 from protocol.refusals import API_UNAUTHORIZED, UNAVAILABLE, Refusal
 from protocol.tokens import bearer
+from svc.front.auth.client import Client, Surroundings
 from svc.front.auth.cookies import Seal, session_secret
 from svc.store.accounts.logins import Login, LoginStore
 
@@ -71,16 +72,21 @@ class Callers:
     logins: LoginStore
     seal: Seal
     disabled: bool = False
+    surroundings: Surroundings = attrs.field(factory=Surroundings)
 
-    async def who(self, headers: Mapping[str, str], *, secure: bool) -> Caller | Refusal:
+    def place(self, peer: str | None, headers: Mapping[str, str]) -> str:
+        """Where a request from `peer` comes from, as limits count."""
+        return self.surroundings.client(peer, "", headers).place
+
+    async def who(self, headers: Mapping[str, str], client: Client) -> Caller | Refusal:
         """The caller of a REST request, or why there is none."""
         if self.disabled:
             return SINGLE_USER
-        login = await self.login(headers, secure=secure)
+        login = await self.login(headers, secure=client.secure)
         if login is not None:
             return Person(login)
         token = bearer(headers.get("authorization"))
-        match None if token is None else await self.keys.verify(token):
+        match None if token is None else await self.keys.verify(token, place=client.place):
             case Grant() as grant:
                 return KeyHolder(grant)
             case Busy():

@@ -205,7 +205,7 @@ async def admit(
         if not rule.reads and foreign:
             return FOREIGN_ORIGIN
         return Call(means, NOBODY, client, headers, path, None)
-    caller = await means.callers.who(headers, secure=client.secure)
+    caller = await means.callers.who(headers, client)
     if isinstance(caller, Refusal):
         return caller
     if isinstance(caller, KeyHolder):

@@ -126,8 +126,9 @@ class Mcp:
             return _error(403, "this Origin may not use the endpoint")
         if scope["method"] != "POST":
             return METHOD_NOT_ALLOWED
+        authorization = headers.get("authorization")
         grant = await authorize(
-            self.keys, headers.get("authorization"), _SCOPES, MCP_SCOPE, purposes=_PURPOSES
+            self.keys, authorization, _SCOPES, MCP_SCOPE, purposes=_PURPOSES, place=client.place
         )
         if isinstance(grant, Refusal):
             return self._credential(grant, headers, client)

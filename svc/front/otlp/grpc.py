@@ -36,7 +36,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
 from grpclib.server import Server, Stream
 
-from actors.keys import Busy, Grant, Keys, WasRevoked
+from actors.keys import Answered, Busy, Grant, Keys, WasRevoked
 from actors.spool.memory import Reservation
 from protocol import rpc
 from protocol.refusals import (
@@ -289,7 +289,12 @@ class OtlpGrpc:
             self._intake.tally.refuse(NO_TENANT)
             has_key = await trio_asyncio.trio_as_aio(self._callers.without_project)(headers)
             return GrpcFailure(Status.UNAUTHENTICATED, GRPC_NO_PROJECT if has_key else GRPC_NO_TOKEN)
-        match self._keys.granted(token) or await trio_asyncio.trio_as_aio(self._keys.verify)(token):
+        answer: Answered = self._keys.granted(token)
+        if answer is None:
+            address = stream.peer.addr() if stream.peer is not None else None
+            came_from = self._callers.place(address[0] if address else None, headers)
+            answer = await trio_asyncio.trio_as_aio(partial(self._keys.verify, place=came_from))(token)
+        match answer:
             case Grant(scope="write" | "admin") as grant:
                 return grant
             case Grant():

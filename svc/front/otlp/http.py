@@ -81,7 +81,9 @@ class OtlpHttp:
             return INGEST_DISABLED
         if scope["method"] != "POST":
             return METHOD_NOT_ALLOWED
-        grant = await authorize(self.keys, headers.get("authorization"), ("write", "admin"), INGEST_SCOPE)
+        came_from = self.callers.place((scope.get("client") or (None,))[0], headers)
+        authorization = headers.get("authorization")
+        grant = await authorize(self.keys, authorization, ("write", "admin"), INGEST_SCOPE, place=came_from)
         if grant is NO_TENANT and await self.callers.without_project(headers):
             grant = INGEST_NO_PROJECT
         if isinstance(grant, Refusal):

@@ -118,7 +118,9 @@ async def test_a_key_for_feedback_alone_gives_feedback_and_opens_nothing_else(ap
     for path in (FEEDBACK, PROJECT + "/cases"):
         assert (await page.get(path)).status in (401, 403)
     # A living key is not called unknown.
-    refusal = await authorize(api.means.keys, f"Bearer {page.key}", ("write", "admin"), INGEST_SCOPE)
+    refusal = await authorize(
+        api.means.keys, f"Bearer {page.key}", ("write", "admin"), INGEST_SCOPE, place=""
+    )
     assert refusal == OTHER_USE["feedback"]
     assert [key["only"] for key in (await owner.get(KEYS)).data] == ["feedback"]
     turned = (await owner.post(f"{KEYS}/{made['key']['id']}/rotate")).data

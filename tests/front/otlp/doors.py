@@ -13,6 +13,7 @@ import trio
 
 from actors.keys import Grant
 from actors.spool.memory import MemorySpool, Spool
+from svc.front.auth.callers import Callers
 from svc.front.otlp.grpc import OtlpGrpc
 from svc.front.otlp.http import OtlpHttp
 from svc.front.otlp.intake import Intake
@@ -27,11 +28,15 @@ GRANT = Grant("key", 1, "write")
 class AnyKey:
     """Keys as the doors ask for them: every token may write."""
 
-    async def verify(self, _token: str, *, purposes: Collection[str] = ()) -> Grant:
+    async def verify(self, _token: str, *, purposes: Collection[str] = (), place: str = "") -> Grant:
         return GRANT
 
     def granted(self, _token: str) -> Grant:
         return GRANT
+
+
+#: Callers as the doors ask for them where every token is known.
+CALLERS = Callers(keys=AnyKey(), logins=None, seal=None)  # type: ignore[arg-type]
 
 
 def intake(spool: Spool | None = None, *, max_body_bytes: int = 1_000_000, **options: Any) -> Intake:
@@ -42,13 +47,13 @@ def intake(spool: Spool | None = None, *, max_body_bytes: int = 1_000_000, **opt
 
 def http_door(taken: Intake) -> Any:
     """The HTTP door in front of it."""
-    return OtlpHttp(taken, AnyKey(), True, None)  # type: ignore[arg-type]
+    return OtlpHttp(taken, AnyKey(), True, CALLERS)  # type: ignore[arg-type]
 
 
 def grpc_door(taken: Intake, limiter: ConnectionLimiter | None = None) -> OtlpGrpc:
     """The gRPC door in front of it."""
     limiter = ConnectionLimiter(lambda: 1_000) if limiter is None else limiter
-    return OtlpGrpc(intake=taken, keys=AnyKey(), callers=None, limiter=limiter)  # type: ignore[arg-type]
+    return OtlpGrpc(intake=taken, keys=AnyKey(), callers=CALLERS, limiter=limiter)  # type: ignore[arg-type]
 
 
 def request(**headers: str) -> dict[str, Any]:

@@ -23,7 +23,17 @@ from svc.front.otlp.signals import OTHERS, Signal
 from svc.runtime.asyncio_loop import asyncio_loop
 from tests import log_bodies
 from tests.e2e.hostile import http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, Sender, grpc_door, http_door, intake, opened, request
+from tests.front.otlp.doors import (
+    CALLERS,
+    TOKEN,
+    AnyKey,
+    Sender,
+    grpc_door,
+    http_door,
+    intake,
+    opened,
+    request,
+)
 from tests.log_bodies import as_json, as_protobuf
 
 JSON = "application/json"
@@ -154,7 +164,7 @@ async def test_a_quota_refuses_spans_of_log_events_one_by_one() -> None:
 
 async def test_without_the_setting_there_is_no_such_door() -> None:
     assert set(http_door(intake()).by_path()) == {"/v1/traces"}
-    off = OtlpHttp(accepting(), AnyKey(), False, None)  # type: ignore[arg-type]
+    off = OtlpHttp(accepting(), AnyKey(), False, CALLERS)  # type: ignore[arg-type]
     assert set(off.by_path()) == {"/v1/traces"}
     assert intake().log_records() is None
 

@@ -16,7 +16,7 @@ from svc.front.otlp import http as otlp_http
 from svc.front.otlp.http import OtlpHttp
 from svc.runtime.asyncio_loop import asyncio_loop
 from tests.e2e.hostile import EXPORT, http2, pseudo
-from tests.front.otlp.doors import TOKEN, AnyKey, grpc_door, intake, opened
+from tests.front.otlp.doors import CALLERS, TOKEN, AnyKey, grpc_door, intake, opened
 
 
 @attrs.define(eq=False)
@@ -37,7 +37,7 @@ class Client:
 
 
 async def test_a_body_that_never_ends_is_answered_over_http(autojump_clock: MockClock) -> None:
-    door: Any = OtlpHttp(intake(), AnyKey(), True, None)  # type: ignore[arg-type]
+    door: Any = OtlpHttp(intake(), AnyKey(), True, CALLERS)  # type: ignore[arg-type]
     scope = {
         "method": "POST",
         "headers": [
