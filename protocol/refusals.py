@@ -283,6 +283,8 @@ OTHER_SIGNALS: Final = {
 }
 METHOD_NOT_ALLOWED: Final = Refusal(405, "METHOD_NOT_ALLOWED", "method not allowed")
 BAD_REQUEST: Final = Refusal(400, "BAD_REQUEST", "the request cannot be read")
+#: Of two, one reader takes the first and another the last.
+TWO_AUTHORIZATIONS: Final = BAD_REQUEST.saying("the request has more than one Authorization header; send one")
 PAYLOAD_TOO_LARGE: Final = Refusal(413, "PAYLOAD_TOO_LARGE", "the body is larger than this server takes")
 UNSUPPORTED_MEDIA_TYPE: Final = Refusal(415, "UNSUPPORTED_MEDIA_TYPE", "the content type is not supported")
 BODY_TIMEOUT: Final = Refusal(408, "REQUEST_TIMEOUT", "the body did not arrive in time")

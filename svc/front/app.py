@@ -35,6 +35,7 @@ from protocol.refusals import (
     QUERY_NO_PROJECT,
     QUERY_SCOPE,
     TRACES_PATH,
+    TWO_AUTHORIZATIONS,
     UNREAD_BODIES,
     Refusal,
     Refused,
@@ -143,6 +144,7 @@ class App:
         self.api.register(app)
         if self.pages is not None:
             self.pages.register(app)
+        app.before_request(self._one_credential)
         app.register_error_handler(HTTPException, self._http_error)
         app.register_error_handler(Refused, _refused)
         app.register_error_handler(Outage, _outage)
@@ -196,6 +198,17 @@ class App:
     async def _compare(self, grant: Grant, raw: bytes) -> Compared:
         body = read_body(raw, CompareBody)
         return await self.comparing.compare(grant.project_id, _side(body.baseline), _side(body.comparison))
+
+    async def _one_credential(self) -> Response | None:
+        """The refusal of a request with two credentials, in the form of its door."""
+        has_one = len(request.headers.getlist("authorization")) < 2
+        # The doors of OAuth have a form of their own and refuse by themselves.
+        if has_one or (request.endpoint or "").startswith("oauth "):
+            return None
+        if self.pages is not None and self.pages.owns(request.path):
+            return await self.pages.refused(TWO_AUTHORIZATIONS)
+        refused = refusal_response(TWO_AUTHORIZATIONS)
+        return opened(refused) if request.path == FEEDBACK_PATH else refused
 
     async def _http_error(self, error: HTTPException) -> Response:
         if (unread := UNREAD_BODIES.get(error.code or 0)) is not None:

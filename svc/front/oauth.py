@@ -20,6 +20,7 @@ import msgspec
 from quart import Response, request
 
 from actors.keys import Grant, Keys
+from protocol.refusals import TWO_AUTHORIZATIONS
 from protocol.storage import Eviction, Outage
 from protocol.tokens import OAUTH_PURPOSE
 from svc.domain.accounts.oauth import SCOPE, ClientMetadata, WrongClient, client_of
@@ -108,6 +109,8 @@ class OAuthDoor:
     def _door(self, answer: Callable[[], Awaitable[Response]]) -> Callable[[], Awaitable[Response]]:
         async def door() -> Response:
             try:
+                if len(request.headers.getlist("authorization")) > 1:
+                    raise _Failure("invalid_request", TWO_AUTHORIZATIONS.message)
                 response = await answer()
             except _Failure as failure:
                 body = {"error": failure.error, "error_description": failure.description}

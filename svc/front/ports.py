@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from protocol.alerts import AlertChannel, AlertMessage, RuleKind, Undelivered
+from protocol.refusals import Refusal
 from protocol.rest.settings import Reached
 from protocol.sealed import Lost
 from protocol.sign_on import Attempt, Identity
@@ -137,3 +138,5 @@ class Pages(Protocol):
     def owns(self, path: str) -> bool: ...
 
     async def astray(self, error: HTTPException) -> Response: ...
+
+    async def refused(self, refusal: Refusal) -> Response: ...

@@ -8,17 +8,22 @@ from typing import Final
 
 import attrs
 import grpc
+import h2.events
 import pytest
 
+from protocol.refusals import TWO_AUTHORIZATIONS
 from tests import wire
 from tests.e2e.hostile import (
+    EXPORT,
     MIB,
     call,
     client,
     connected,
     head,
+    http2,
     minted,
     post,
+    pseudo,
     read_response,
     refusal,
     trace_id,
@@ -94,6 +99,62 @@ WITH_BODY: Final = [door for door in BY_HTTP if door.method == "POST"]
 
 def named(door: Door) -> str:
     return door.name
+
+
+#: What reads a credential: the doors for programs, and a page.
+CREDENTIALED: Final = (
+    *(attrs.evolve(door, path=door.path or EXPORT) for door in DOORS),
+    Door("page", "/orgs/default/projects/default/traces", (), method="GET", media_type="text/html"),
+    Door("OAuth", "/oauth/revoke", (), lambda: b"token=x&client_id=y"),
+)
+
+
+@pytest.mark.parametrize("right_first", [True, False])
+@pytest.mark.parametrize("http_version", ["1.1", "2"])
+@pytest.mark.parametrize("door", CREDENTIALED, ids=named)
+def test_a_request_with_two_credentials_is_refused_whichever_of_them_is_right(
+    service: Service, door: Door, http_version: str, right_first: bool
+) -> None:
+    credentials = [f"Bearer {minted(service, 'admin')}", "Bearer svc_w_AAAAAAAAAAAAAAAAAAAAAA"]
+    lines = [("authorization", value) for value in (credentials if right_first else credentials[::-1])]
+    body = door.body()
+    if door.path == EXPORT:
+        lines += [("content-type", "application/grpc"), ("te", "trailers")]
+        _, headers, _ = over_http2(
+            service.grpc_port, door, lines, b"\0" + len(body).to_bytes(4, "big") + body
+        )
+        # A call is refused over HTTP/2 alone.
+        assert (headers["grpc-status"], headers["grpc-message"]) == ("3", TWO_AUTHORIZATIONS.message)
+        return
+    lines += [("content-type", door.media_type), ("content-length", str(len(body)))]
+    lines += [("accept", door.media_type)]
+    if http_version == "2":
+        status, headers, answer = over_http2(service.port, door, lines, body)
+    else:
+        with connected(service.port) as sock:
+            sock.sendall(head(door.method, door.path, *(f"{name}: {value}" for name, value in lines)) + body)
+            status, headers, answer = read_response(sock)
+    assert (status, headers["content-type"].partition(";")[0]) == (400, door.media_type)
+    assert TWO_AUTHORIZATIONS.message.lower() in answer.decode("latin1").lower()
+
+
+def over_http2(
+    port: int, door: Door, lines: list[tuple[str, str]], body: bytes
+) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of the answer to a request over HTTP/2."""
+    entries = [(name.encode(), value.encode()) for name, value in lines]
+    with http2(port) as http:
+        http.state.send_headers(1, pseudo(door.path.encode(), door.method.encode(), *entries))
+        http.state.send_data(1, body, end_stream=True)
+        http.flush()
+        start = http.receive(h2.events.ResponseReceived)
+        assert isinstance(start, h2.events.ResponseReceived)
+        headers = {name.decode(): value.decode() for name, value in start.headers}
+        if "grpc-status" in headers:
+            return int(headers[":status"]), headers, b""
+        data = http.receive(h2.events.DataReceived)
+        assert isinstance(data, h2.events.DataReceived)
+        return int(headers[":status"]), headers, data.data
 
 
 @pytest.mark.parametrize("door", DOORS, ids=named)

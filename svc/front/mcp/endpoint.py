@@ -1,8 +1,9 @@
 """`POST /mcp`: MCP over Streamable HTTP (2025-06-18 and 2026-07-28), JSON answers only, straight on ASGI.
 
-Order of checks: 404 when authentication is disabled, `Origin` 403, method 405, 401 and 403 by the key, body,
-protocol version 400. No session id is issued and one that is sent is ignored. Bearer only; cookies are never
-looked at. JSON-RPC errors travel on HTTP 200, those of 2026-07-28 (`svc.front.mcp.stateless`) on their own.
+Order of checks: 404 when authentication is disabled, `Origin` 403, method 405, two credentials 400, 401 and
+403 by the key, body, protocol version 400. No session id is issued and one that is sent is ignored. Bearer
+only; cookies are never looked at. JSON-RPC errors travel on HTTP 200, those of 2026-07-28
+(`svc.front.mcp.stateless`) on their own.
 
 Secrets: neither arguments nor answers are logged; they hold payloads.
 """
@@ -38,6 +39,7 @@ from protocol.refusals import (
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     PAYLOAD_TOO_LARGE,
+    TWO_AUTHORIZATIONS,
     Refusal,
 )
 from protocol.tokens import MCP_PURPOSE, OAUTH_PURPOSE, Scope
@@ -47,7 +49,7 @@ from svc.front.concurrency import ConcurrencyLimiter
 from svc.front.mcp.methods import RUN_PURPOSES, Methods
 from svc.front.mcp.reads import Reads
 from svc.front.mcp.stateless import VERSION, Stateless, initializes, misfit, speaks, status_of
-from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
+from svc.front.server.door import AsgiScope, Body, Receive, Send, has_two_authorizations, refuse, respond
 from svc.store.reads.payloads import ROOM_BYTES, Opening
 
 log = logging.getLogger(__name__)
@@ -126,6 +128,8 @@ class Mcp:
             return _error(403, "this Origin may not use the endpoint")
         if scope["method"] != "POST":
             return METHOD_NOT_ALLOWED
+        if has_two_authorizations(scope):
+            return TWO_AUTHORIZATIONS
         authorization = headers.get("authorization")
         grant = await authorize(
             self.keys, authorization, _SCOPES, MCP_SCOPE, purposes=_PURPOSES, place=client.place

@@ -35,6 +35,7 @@ import trio_asyncio
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase, StatusDetailsCodecBase
 from grpclib.server import Server, Stream
+from multidict import MultiDict
 
 from actors.keys import Answered, Busy, Grant, Keys, WasRevoked
 from actors.spool.memory import Reservation
@@ -56,6 +57,7 @@ from protocol.refusals import (
     PAYLOAD_TOO_LARGE,
     REVOKED_KEY,
     STOPPING,
+    TWO_AUTHORIZATIONS,
     UNAVAILABLE,
     UNKNOWN_KEY,
     Refusal,
@@ -284,6 +286,8 @@ class OtlpGrpc:
     async def _grant(self, stream: Stream[bytes, bytes]) -> Grant | GrpcFailure:
         metadata: Mapping[str, object] = stream.metadata or {}
         headers = {name: value for name, value in metadata.items() if isinstance(value, str)}
+        if isinstance(metadata, MultiDict) and len(metadata.getall("authorization", ())) > 1:
+            return failure_of(self._intake.tally.refuse(TWO_AUTHORIZATIONS))
         token = bearer(headers.get("authorization"))
         if token is None:
             self._intake.tally.refuse(NO_TENANT)

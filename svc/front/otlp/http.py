@@ -1,8 +1,9 @@
 """`POST /v1/traces`: OTLP over HTTP, straight on ASGI because it is the one hot route; `/v1/logs` and
 `/v1/metrics` by the same way where they are accepted.
 
-Order of checks (contract §2): transport 404, method 405, 401, 403, pressure 503, media type 415, size 413,
-room 503, decode 400, per-span checks, offer. Success is answered in the request's own encoding.
+Order of checks (contract §2): transport 404, method 405, two credentials 400, 401, 403, pressure 503, media
+type 415, size 413, room 503, decode 400, per-span checks, offer. Success is answered in the request's own
+encoding.
 
 Cancellation: a client that hangs up cancels this handler. Between `Intake.take` and the answer nothing is
 awaited but the answer itself, so an accepted batch stays accepted whether or not the client hears of it.
@@ -30,6 +31,7 @@ from protocol.refusals import (
     METHOD_NOT_ALLOWED,
     NO_TENANT,
     PAYLOAD_TOO_LARGE,
+    TWO_AUTHORIZATIONS,
     UNSUPPORTED_MEDIA_TYPE,
     Refusal,
 )
@@ -37,7 +39,7 @@ from svc.front.auth.bearer import authorize
 from svc.front.auth.callers import Callers
 from svc.front.otlp.intake import Held, Intake, Large
 from svc.front.otlp.signals import Signal, success
-from svc.front.server.door import AsgiScope, Body, Receive, Send, refuse, respond
+from svc.front.server.door import AsgiScope, Body, Receive, Send, has_two_authorizations, refuse, respond
 
 _FORMS: Final[dict[str, Form]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 
@@ -81,6 +83,8 @@ class OtlpHttp:
             return INGEST_DISABLED
         if scope["method"] != "POST":
             return METHOD_NOT_ALLOWED
+        if has_two_authorizations(scope):
+            return self.intake.tally.refuse(TWO_AUTHORIZATIONS)
         came_from = self.callers.place((scope.get("client") or (None,))[0], headers)
         authorization = headers.get("authorization")
         grant = await authorize(self.keys, authorization, ("write", "admin"), INGEST_SCOPE, place=came_from)

@@ -179,6 +179,12 @@ def _has_two_lengths(scope: AsgiScope) -> bool:
     return b"transfer-encoding" in names and b"content-length" in names
 
 
+def has_two_authorizations(scope: AsgiScope) -> bool:
+    """Whether two readers could see two credentials."""
+    names: list[bytes] = [name for name, _ in scope["headers"]]
+    return names.count(b"authorization") > 1
+
+
 #: What is read and thrown away so that a refused client can hear its answer on a living connection.
 DRAIN_BYTES: Final = 80 * 1024 * 1024
 DRAIN_TIMEOUT_S: Final = 5.0

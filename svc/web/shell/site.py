@@ -90,6 +90,10 @@ class Site:
         page = PageRoute("GET", PROJECT if path else "/", "ORG_VIEW" if path else "PUBLIC", _missing(refusal))
         return await self._answered(page, path)
 
+    async def refused(self, refusal: Refusal) -> Response:
+        """The page for a request that is refused whoever sends it."""
+        return await self._answered(PageRoute("GET", "/", "PUBLIC", _missing(refusal)), {})
+
     def _view(self, page: PageRoute) -> Callable[..., Awaitable[Response]]:
         async def view(**path: str) -> Response:
             return await self._answered(page, path)
