@@ -129,12 +129,12 @@ async def move_sessions(
     if not left:
         await touch_sessions(connection, joined)
         return
-    both, gone = sorted({*joined, *left}), sorted(left)
+    all_keys, left_keys = sorted({*joined, *left}), sorted(left)
     await connection.execute(
         "select from session s join unnest($1::bigint[], $2::text[]) as asked (project_id, id)"
         " using (project_id, id) order by s.project_id, s.id for update of s",
-        [project_id for project_id, _ in both],
-        [session_id for _, session_id in both],
+        [project_id for project_id, _ in all_keys],
+        [session_id for _, session_id in all_keys],
     )
     await touch_sessions(connection, joined)
     # The ones without any trace, by the index on a trace's session.
@@ -142,6 +142,6 @@ async def move_sessions(
         "delete from session s using unnest($1::bigint[], $2::text[]) as asked (project_id, id)"
         " where s.project_id = asked.project_id and s.id = asked.id and not exists"
         " (select from trace t where t.project_id = s.project_id and t.session_id = s.id)",
-        [project_id for project_id, _ in gone],
-        [session_id for _, session_id in gone],
+        [project_id for project_id, _ in left_keys],
+        [session_id for _, session_id in left_keys],
     )
