@@ -92,6 +92,12 @@ class TraceRollup:
     output_preview: str | None
     repeats: dict[bytes, Repeats]
 
+    def is_partly_named(self, rows: Iterable[RollupSpan]) -> bool:
+        """Whether, as long as no root said whose it is, some of its spans name what others lack."""
+        return not self.root_seen and any(
+            (self.session_id and not row.session_id) or (self.user_id and not row.user_id) for row in rows
+        )
+
 
 #: Spans that are one call of a model each, so that two nested ones may be two calls.
 MODEL_CALLS: Final = frozenset({"llm", "reasoning", "embedding", "reranker"})

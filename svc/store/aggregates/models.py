@@ -21,9 +21,9 @@ TOKENS: Final = (
 )
 #: Spans that are calls of a model; what repeats another's usage is none.
 CALLS: Final = "provided_model_name is not null and usage_repeats is null"
-#: What is added up, by the names of the cube's columns. Some agents name the model that their calls name too.
+#: What is added up, by the names of the cube's columns. An agent may name the model that its calls name too.
 FIGURES: Final = (
-    "count(*) filter (where kind <> 'agent') as calls,"
+    f"count(*) filter (where kind <> 'agent' or total_cost is not null or {TOKENS} > 0) as calls,"
     f" count(*) filter (where total_cost is null and {TOKENS} > 0) as unpriced,"
     " count(*) filter (where cost_source = 'provided') as given,"
     f" coalesce(sum({TOKENS}), 0)::bigint as tokens, sum(total_cost) as cost"

@@ -29,6 +29,8 @@ MOST_NAMED: Final = 20_000
 
 # Traces are taken for as large as most are, which is small, and then joined row by row.
 _PLANS: Final = "set local enable_nestloop = off"
+# The caller may go on to small traces.
+_PLANS_AGAIN: Final = "set local enable_nestloop to default"
 
 
 async def roll_large(connection: Connection, trace: Any, now: datetime) -> bool:
@@ -43,16 +45,16 @@ async def roll_large(connection: Connection, trace: Any, now: datetime) -> bool:
     await connection.execute(_PLANS)
     changes = await connection.fetch(MARK, *of_trace)
     if not changes:
+        await connection.execute(_PLANS_AGAIN)
         return True
     for dataset in CUBED:
         hours = [(key[0], row["hour"]) for row in changes if row["dataset"] == dataset.name]
         await mark_dirty(connection, hours, dataset, now, slow=True)
     rollup = await connection.fetchrow(ROLL_UP, *of_trace)
-    # The caller may go on to small traces.
-    await connection.execute("set local enable_nestloop to default")
+    await connection.execute(_PLANS_AGAIN)
     if rollup is None:
         return await store_empty(connection, key)
-    if rollup["span_count"] <= MOST_NAMED:
+    if trace["due_at"] <= now and rollup["span_count"] <= MOST_NAMED:
         await say_whose(
             connection, key, of_trace[2:], rollup["session_id"], rollup["user_id"], now, slow=True
         )

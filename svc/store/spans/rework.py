@@ -230,7 +230,7 @@ class ReworkStore:
             trace.made.append(row if lost else self.remake(row, span))
         for trace in by_trace.values():
             inherit_models(trace.made, payloads, self.remake)
-            if trace.made:
+            if self.kind == "remap" and trace.made:
                 rollup = roll_up(trace.made)
                 for row in trace.made:
                     row.belong(rollup.session_id, rollup.user_id)

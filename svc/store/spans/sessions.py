@@ -124,7 +124,7 @@ async def move_sessions(
     """Touch what traces joined, and delete what they left if no trace belongs to it any more.
 
     Ordering: the lock waits for whoever is adding a trace to one that was left; the last statement then sees
-    that trace.
+    that trace. Locked by the order of their characters, as `touch_sessions` sorts them.
     """
     if not left:
         await touch_sessions(connection, joined)
@@ -132,7 +132,7 @@ async def move_sessions(
     all_keys, left_keys = sorted({*joined, *left}), sorted(left)
     await connection.execute(
         "select from session s join unnest($1::bigint[], $2::text[]) as asked (project_id, id)"
-        " using (project_id, id) order by s.project_id, s.id for update of s",
+        ' using (project_id, id) order by s.project_id, s.id collate "C" for update of s',
         [project_id for project_id, _ in all_keys],
         [session_id for _, session_id in all_keys],
     )

@@ -132,7 +132,9 @@ async def roll_small(connection: Connection, trace: Any, now: datetime, *, slow:
     rollup = roll_up(rows)
     await _mark_repeats(connection, key, rows, rollup, now, slow=slow)
     await _drop_repeated_tool_calls(connection, key, rows, calls, now)
-    await _say_whose(connection, key, rows, rollup, now, slow=slow)
+    # Before the root is there, another may yet say whose the trace is.
+    if rollup.root_seen or trace["due_at"] <= now:
+        await _say_whose(connection, key, rows, rollup, now, slow=slow)
     pause = timedelta(seconds=len(rows) / SMALL_SPANS_PER_S)
     values = [getattr(rollup, name) for name, _ in ROLLED_COLUMNS]
     return await store_rollup(connection, trace, values, pause, now, slow=slow)

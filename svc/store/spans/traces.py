@@ -18,7 +18,7 @@ Ordering: whoever writes a row of `trace_due` holds the row of its trace.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -45,10 +45,11 @@ _INSERT_OR_LOCK: Final = (
     "with inserted as ("
     f"insert into trace (project_id, trace_id, first_started_at, last_started_at, created_at, stale,"
     f" due_at, {_NAMES})"
-    f" select project_id, trace_id, first_started_at, last_started_at, $1, false, due_at, {_NAMES}"
+    f" select project_id, trace_id, first_started_at, last_started_at, $1, stale, due_at, {_NAMES}"
     " from unnest($2::bigint[], $3::bytea[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], "
     + ", ".join(f"${7 + index}::{kind}[]" for index, (_, kind) in enumerate(ROLLED_COLUMNS))
-    + f") as new (project_id, trace_id, first_started_at, last_started_at, due_at, {_NAMES})"
+    + f", ${7 + len(ROLLED_COLUMNS)}::boolean[]) as new"
+    f" (project_id, trace_id, first_started_at, last_started_at, due_at, {_NAMES}, stale)"
     " order by project_id, trace_id"
     " on conflict (project_id, trace_id) do update set stale = true where false"
     " returning project_id, trace_id, due_at, large)"
@@ -60,13 +61,14 @@ _INSERT_OR_LOCK: Final = (
 
 # The same for history that somebody moves in: a trace came when it ended, and no later than now.
 _INSERT_DATED: Final = _INSERT_OR_LOCK.replace(
-    " $1, false,", " least($1, coalesce(ended_at, last_started_at)), false,"
+    " $1, stale,", " least($1, coalesce(ended_at, last_started_at)), stale,"
 )
 
 # In which bounds the spans of these traces start, and whose they are as far as their roots have said.
 _KNOWN: Final = (
     "select project_id, trace_id, first_started_at, last_started_at,"
-    " case when root_seen then session_id end as session_id, case when root_seen then user_id end as user_id"
+    " case when root_seen and not stale then session_id end as session_id,"
+    " case when root_seen and not stale then user_id end as user_id"
     " from unnest($1::bigint[], $2::bytea[]) as known (project_id, trace_id)"
     " join trace using (project_id, trace_id)"
 )
@@ -164,10 +166,16 @@ def came_at(rollup: TraceRollup, now: datetime) -> datetime:
 
 
 async def insert_or_lock(
-    connection: Connection, rollups: Mapping[TraceKey, TraceRollup], now: datetime, *, dated: bool = False
+    connection: Connection,
+    rollups: Mapping[TraceKey, TraceRollup],
+    now: datetime,
+    *,
+    incomplete: Collection[TraceKey] = (),
+    dated: bool = False,
 ) -> dict[TraceKey, KnownTrace]:
     """Insert the traces that are new; returns the known ones. Locks all of them until the commit.
 
+    `incomplete` are those that the roller is to look into even if nothing more comes.
     `dated`: a new one came when it ended (`came_at`).
     """
     values = list(rollups.values())
@@ -175,6 +183,7 @@ async def insert_or_lock(
         _INSERT_DATED if dated else _INSERT_OR_LOCK,
         *_marks(rollups, now),
         *([getattr(rollup, name) for rollup in values] for name, _ in ROLLED_COLUMNS),
+        [key in incomplete for key in rollups],
     )
     inserted = {(row["project_id"], row["trace_id"]) for row in rows}
     known_keys = [key for key in rollups if key not in inserted]
@@ -186,6 +195,17 @@ async def insert_or_lock(
             row["first_started_at"], row["last_started_at"], row["session_id"], row["user_id"]
         )
         for row in rows
+    }
+
+
+def sure_of(
+    rollups: Mapping[TraceKey, TraceRollup], known_traces: Mapping[TraceKey, KnownTrace]
+) -> Mapping[TraceKey, TraceRollup]:
+    """Those that are of the session of their trace, as far as it is known."""
+    return {
+        key: rollup
+        for key, rollup in rollups.items()
+        if (known := known_traces.get(key)) is None or known.session_id in (None, rollup.session_id)
     }
 
 

@@ -52,7 +52,7 @@ from svc.store.spans.payloads import (
     frame_up,
 )
 from svc.store.spans.sessions import activities, touch_sessions
-from svc.store.spans.traces import KnownTrace, insert_or_lock, touch
+from svc.store.spans.traces import KnownTrace, insert_or_lock, sure_of, touch
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,12 @@ class SpanStore:
         rollups = {key: _rolled(group) for key, group in by_trace.items()}
         if self.dated is not None:
             await hold_rollups(connection, by_project)
-        known_traces = await insert_or_lock(connection, rollups, now, dated=self.dated is not None)
+        nameless = {
+            key for key, group in by_trace.items() if rollups[key].is_partly_named(span.row for span in group)
+        }
+        known_traces = await insert_or_lock(
+            connection, rollups, now, incomplete=nameless, dated=self.dated is not None
+        )
         new = {key: rollup for key, rollup in rollups.items() if key not in known_traces}
         if known_traces:
             writes = await _against_known(connection, spans, known_traces, now)
@@ -212,7 +217,7 @@ class SpanStore:
         await _write_feedback(connection, writes, now)
         messages = await self.messages.insert_new(connection, [item.span for item in writes])
         call_sites = await self.call_sites.insert_new(connection, [item.span for item in writes], now)
-        await touch_sessions(connection, activities(rollups))
+        await touch_sessions(connection, activities(sure_of(rollups, known_traces)))
         return len(writes) - len(replaced), messages, call_sites
 
 

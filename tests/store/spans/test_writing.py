@@ -544,6 +544,35 @@ async def test_a_root_that_comes_last_says_it_of_the_spans_before_it_and_behind_
     assert await spans.write(rows(one(4, parent=1))) == Written(stored=0, duplicates=1)
 
 
+async def test_as_long_as_no_root_came_and_more_may_come_no_span_takes_what_another_names(
+    store: Database,
+) -> None:
+    clock = Clock()
+    spans, traces = store_of(store, clock), PostgresTraceStore(store)
+    helper = {"session.id": "of a helper"}
+    await spans.write(rows(one(2, parent=1, attributes=helper), one(3, parent=1)))
+    await spans.write(rows(one(4, parent=1)))
+    await settle_at(clock.now + timedelta(seconds=1), traces)
+    await spans.write(rows(one(1, attributes={"session.id": "s"})))
+    # Between the root and the roll-up the trace still says what the helper named.
+    await spans.write(rows(one(5, parent=1)))
+    await settle_at(clock.now + timedelta(minutes=1), traces)
+    assert [row["session_id"] for row in await fetch(store, WHOSE)] == ["s", "of a helper", "s", "s", "s"]
+    assert [row["id"] for row in await fetch(store, "select id from session")] == ["s"]
+    # What says afterwards that it is of another makes no session without traces.
+    await spans.write(rows(one(6, parent=1, attributes=helper)))
+    assert [row["id"] for row in await fetch(store, "select id from session")] == ["s"]
+
+
+async def test_a_trace_whose_root_is_elsewhere_is_named_once_it_is_quiet(store: Database) -> None:
+    clock = Clock()
+    named = {"session.id": "s", "user.id": "ada"}
+    await store_of(store, clock).write(rows(one(2, parent=1, attributes=named), one(3, parent=2)))
+    await settle_at(clock.now + timedelta(minutes=1), PostgresTraceStore(store))
+    found = [(row["session_id"], row["user_id"]) for row in await fetch(store, WHOSE)]
+    assert found == [("s", "ada")] * 2
+
+
 async def test_data_that_the_database_refuses_is_no_outage_and_leaves_nothing_behind(store: Database) -> None:
     (bad,) = rows(one())
     bad.row.name = "a\x00b"
