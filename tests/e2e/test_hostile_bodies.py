@@ -403,6 +403,7 @@ def test_nul_and_lone_surrogates_become_replacement_characters_everywhere(
             "error.type": DIRTY,
         },
         trace_id=trace,
+        span_id=b"\0" * 7 + b"\x02",
         status_code=2,
         status_message=DIRTY,
     )
@@ -412,8 +413,9 @@ def test_nul_and_lone_surrogates_become_replacement_characters_everywhere(
     assert _send_dirty(service, request, encoding).status_code == 200
 
     shown = f"{session} {clean}"
-    wait_for_spans(service, 1, session_id=shown)
-    [row] = rows_of(service, session_id=shown)
+    # The tool's span is of the session of its trace.
+    wait_for_spans(service, 2, session_id=shown)
+    [row] = rows_of(service, session_id=shown, kind="llm")
     assert row["name"] == row["user_id"] == row["provided_model_name"] == clean
     assert row["input_preview"] == row["output_preview"] == clean
     assert row["call_site_id"] == shown
