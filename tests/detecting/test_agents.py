@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
+import pytest
 
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.detection.judging.detector_settings import DetectorSettingStore
@@ -15,6 +16,7 @@ from svc.store.postgres.database import Database
 from svc.store.reads.questions.questions import ask
 from svc.store.reads.traces.trace_counts import TraceCounts
 from svc.store.reads.traces.trace_filter import TraceFilter
+from svc.store.spans import groups
 from svc.store.spans.traces import PostgresTraceStore
 from tests.detecting.house import House, Settings, execute, replay, write
 from tests.detecting.story import MONDAY
@@ -118,9 +120,38 @@ async def test_the_agents_of_a_call_site_are_a_field_of_its_calls(store: Databas
     assert await fetch(store, "select span_id, facets, xmin::text from span order by 1") == before
 
 
-async def test_traces_that_were_counted_before_their_agents_were_known_are_found_by_these(
+async def test_a_call_that_comes_with_its_agent_is_stored_with_it_and_never_written_again(
     store: Database,
 ) -> None:
+    await begin(store)
+    spans = [span for _, spans in Team(0, 0.05).traces() for span in spans]
+    await write(store, *spans, came=MONDAY)
+    stored = await fetch(store, "select span_id, facets, xmin::text from span order by 1")
+    of_planner = ask(PROJECT, "spans", (None, None), {"agent_path": "planner"})
+    assert (await JsonQueries(store).count(of_planner))["count"] == 12
+    await PostgresTraceStore(store).settle(MONDAY + DAY, 1_000)
+    await tally_all(store)
+    assert await fetch(store, "select span_id, facets, xmin::text from span order by 1") == stored
+
+
+async def test_a_call_whose_agent_comes_later_has_it_once_its_trace_is_settled(store: Database) -> None:
+    await begin(store)
+    spans = [span for _, spans in Team(0, 0.05).traces() for span in spans]
+    await write(store, *(span for span in spans if span.name == "chat gpt-4o"), came=MONDAY)
+    of_planner = ask(PROJECT, "spans", (None, None), {"agent_path": "planner"})
+    await write(store, *(span for span in spans if span.name != "chat gpt-4o"), came=MONDAY)
+    assert (await JsonQueries(store).count(of_planner))["count"] == 0
+    for _ in range(2):
+        await PostgresTraceStore(store).settle(MONDAY + DAY, 1_000)
+    await tally_all(store)
+    assert (await JsonQueries(store).count(of_planner))["count"] == 12
+
+
+async def test_traces_that_were_counted_before_their_agents_were_known_are_found_by_these(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As releases stored them that did not look at what a call comes with.
+    monkeypatch.setattr(groups, "say_paths", lambda _: None)
     await begin(store)
     spans = [span for _, spans in Team(0, 0.05).traces() for span in spans]
     # Each whole at once, and so never rolled up again.

@@ -1,8 +1,10 @@
 """Whose call it is: the agent above a call of a model or a tool, and the step of it that made the call.
 
 Owns: `agent_paths`. Whoever tallies a settled trace asks for the paths of its calls, once all spans are
-known: a span alone does not know its ancestors. Pure, and linear in the number of spans, whatever the links
-between them: parents may be missing, be the span itself, or go round in a circle.
+known: a span alone does not know its ancestors. Most have theirs by then: `say_paths` names what a batch that
+holds call and agent tells, before it is written, and writing a span again takes the database as long as
+writing it (35 µs, December 2026). Linear in the number of spans, whatever the links between them: parents may
+be missing, be the span itself, or go round in a circle.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from svc.domain.spans.call_site import without_changing
-from svc.domain.spans.span import Kind
+from svc.domain.spans.span import Kind, SpanRow
 from svc.domain.traces.rollup import Linked, preorder
 
 #: The field of spans that holds a path.
 AGENT_PATH: Final = "agent_path"
+#: The field in which an agent's span says what the agent is called.
+AGENT: Final = "agent"
 #: Spans that have one.
 CALLS: Final[frozenset[Kind]] = frozenset({"llm", "tool", "mcp"})
 #: What stands between an agent and its calls, and is named in their path.
@@ -62,6 +66,23 @@ def agent_paths(rows: Sequence[PathSpan], agent_of: Callable[[PathSpan], str | N
         elif row.kind in CALLS and agents[i] >= 0:
             paths[row.span_id] = names.path(agents[i], steps[i])
     return paths
+
+
+def say_paths(rows: Sequence[SpanRow]) -> None:
+    """Add its path to the attributes of each call whose agent is among these spans of one trace."""
+    paths = agent_paths(rows, _agent_said)
+    if paths:
+        for row in rows:
+            # A group whose write failed comes again.
+            if (path := paths.get(row.span_id)) is not None and AGENT_PATH not in row.attributes:
+                row.attributes = (*row.attributes, AGENT_PATH, path)
+
+
+def _agent_said(row: PathSpan) -> str | None:
+    """What an agent's span that is not stored yet calls the agent."""
+    assert isinstance(row, SpanRow)
+    pairs = zip(row.attributes[::2], row.attributes[1::2], strict=True)
+    return next((value for field, value in pairs if field == AGENT), None)
 
 
 class _Names:

@@ -26,7 +26,8 @@ _OF_TRACE: Final = (
 )
 
 # Calls inside answers of which a tool's span in another trace of the session, not earlier, has name and id;
-# and settled traces that lost one this way, which are tallied anew.
+# and settled traces that lost one this way, which are tallied anew. Sessions are looked into only where a
+# trace has calls: a plan made while the tables were young took half a core of a flood for the others.
 _DROP: Final = f"""
 with due as materialized (
     select t.project_id, t.trace_id, t.session_id, t.started_at, t.first_started_at, t.last_started_at
@@ -35,18 +36,21 @@ with due as materialized (
     where t.session_id is not null
 ), own as materialized (
     select c.* from due cross join lateral ({_OF_TRACE.format(of="due")}) c
+), calling as materialized (
+    select * from due
+    where exists (select from own where own.project_id = due.project_id and own.trace_id = due.trace_id)
 ), other as materialized (
-    select due.trace_id as of_trace, c.*
-    from due
+    select calling.trace_id as of_trace, c.*
+    from calling
     cross join lateral (
         select n.project_id, n.trace_id, n.first_started_at, n.last_started_at from trace n
-        where n.project_id = due.project_id and n.session_id = due.session_id and n.trace_id <> due.trace_id
-            and n.started_at between due.first_started_at - interval '1 hour'
-            and due.last_started_at + interval '1 hour'
-        order by abs(extract(epoch from n.started_at - due.started_at)) limit {SESSION_TRACES}
+        where n.project_id = calling.project_id and n.session_id = calling.session_id
+            and n.trace_id <> calling.trace_id
+            and n.started_at between calling.first_started_at - interval '1 hour'
+            and calling.last_started_at + interval '1 hour'
+        order by abs(extract(epoch from n.started_at - calling.started_at)) limit {SESSION_TRACES}
     ) near
     cross join lateral ({_OF_TRACE.format(of="near")}) c
-    where exists (select from own where own.project_id = due.project_id and own.trace_id = due.trace_id)
 ), asked as (
     select o.project_id, o.trace_id, o.span_id, o.index, o.started_at from own o
     join other ran on ran.project_id = o.project_id and ran.of_trace = o.trace_id and ran.call_id = o.call_id

@@ -38,11 +38,13 @@ from svc.store.feedback.writing import write_feedback
 from svc.store.postgres.clock import Clock, server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.postgres.partitions import DayPartitions, midnight
+from svc.store.postgres.statistics import YoungTables
 from svc.store.postgres.tombstones import ErasureState, erased_among, hold, rescue_messages, rescue_values
 from svc.store.spans.attribute_codes import AttributeCodes
 from svc.store.spans.call_sites import CallSite, CallSites
 from svc.store.spans.copying import copy_spans
 from svc.store.spans.dating import count_past
+from svc.store.spans.groups import age, newest_of_each, say_agents
 from svc.store.spans.payloads import (
     Framed,
     MessageKey,
@@ -56,7 +58,6 @@ from svc.store.spans.traces import KnownTrace, insert_or_lock, sure_of, touch
 
 log = logging.getLogger(__name__)
 
-Identity = tuple[int, bytes, bytes]
 TraceKey = tuple[int, bytes]
 
 #: Of one write, while days that its rows belong to are made beside it.
@@ -118,6 +119,9 @@ class SpanStore:
     codes: AttributeCodes = attrs.field(
         default=attrs.Factory(lambda self: AttributeCodes(self.database), takes_self=True)
     )
+    young: YoungTables = attrs.field(
+        default=attrs.Factory(lambda self: YoungTables(self.database), takes_self=True)
+    )
     #: Up to when what is remembered may be trusted.
     _epoch: _Epoch = attrs.field(default=("", 0), init=False)
 
@@ -125,12 +129,14 @@ class SpanStore:
         """Store the rows. Raises `Outage`, or `StoreRefused` when the database refuses the data."""
         if not rows:
             return Written(0, 0)
-        spans = _newest_of_each(rows)
+        spans = newest_of_each(rows)
+        say_agents(spans)
         await self._ensure_days({span.day for span in spans})
         stored, messages, call_sites, epoch = await self._written(spans, frame_up(spans))
         if epoch == self._epoch:
             self.call_sites.remember(call_sites)
             self.messages.remember(messages)
+        await self.young.count(span.day for span in spans)
         return Written(stored=stored, duplicates=len(rows) - stored)
 
     async def _written(
@@ -243,21 +249,6 @@ async def _without_erased(
     return spans
 
 
-def _newest_of_each(rows: Sequence[StoredSpan]) -> list[StoredSpan]:
-    """The rows with each identity once: the newest, and of equally new ones the later in the group."""
-    newest: dict[Identity, StoredSpan] = {}
-    for span in rows:
-        identity = (span.project_id, span.row.trace_id, span.row.span_id)
-        earlier = newest.get(identity)
-        if earlier is None or _age(span.row) >= _age(earlier.row):
-            newest[identity] = span
-    return list(newest.values())
-
-
-def _age(row: SpanRow) -> datetime:
-    return row.ended_at or row.started_at
-
-
 def _rolled(group: list[StoredSpan]) -> TraceRollup:
     """The roll-up of the spans of one trace in this group; right as it stands when the trace is new."""
     rows = [span.row for span in group]
@@ -309,7 +300,7 @@ async def _against_known(
             writes.append(_Kept(span, now))
         elif earlier["digest"] == span.payload.digest:
             continue
-        elif _age(span.row) >= earlier["age"]:
+        elif age(span.row) >= earlier["age"]:
             writes.append(_Kept(span, earlier["created_at"], new=False))
             replaced.append(earlier)
     if replaced:

@@ -1,8 +1,8 @@
 """The agent paths of settled traces, as a field of their calls.
 
 Owns: the characters of `agent_path` in `span.facets`. Tallying reads what the spans of its traces say of
-agents, and has the paths made and written before it counts. A span that has its path already is left alone,
-so that a trace that settles again is written once. Never reads a payload.
+agents, and has the paths made and written before it counts. A span that has its path already is left alone:
+most were stored with it, and a trace that settles again is written once. Never reads a payload.
 
 Ordering: the traces are locked in the order of their keys, before characters are given out and any span is
 changed, as whoever reworks spans does it; a span that somebody changed meanwhile is left, its trace settles
@@ -18,14 +18,12 @@ from typing import Final, Protocol
 import attrs
 
 from svc.domain.queries.datasets import SPANS
-from svc.domain.traces.agent_path import AGENT_PATH, CALLS, PathSpan, agent_paths
+from svc.domain.traces.agent_path import AGENT, AGENT_PATH, CALLS, PathSpan, agent_paths
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.aggregates.vitals import TRACES
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Connection, Database
 from svc.store.spans.attribute_codes import codes_within
-
-_AGENT: Final = "agent"
 
 # What these characters stand for, where they stand for an agent or a path.
 _NAMES: Final = """
@@ -81,9 +79,9 @@ class PathFacets:
                     characters.update(row.facets)
         if not characters:
             return cls({}, {})
-        records = await connection.fetch(_NAMES, project_id, list(characters), [_AGENT, AGENT_PATH])
+        records = await connection.fetch(_NAMES, project_id, list(characters), [AGENT, AGENT_PATH])
         return cls(
-            {record["code"]: record["value"] for record in records if record["field"] == _AGENT},
+            {record["code"]: record["value"] for record in records if record["field"] == AGENT},
             {record["code"]: record["value"] for record in records if record["field"] == AGENT_PATH},
         )
 
