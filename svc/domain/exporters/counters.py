@@ -19,6 +19,7 @@ import attrs
 
 from protocol.otlp.reading import WireSpan
 from protocol.text import clean
+from svc.domain.attributes.conventions import CONVENTIONS, METADATA
 from svc.domain.calendar import EPOCH
 from svc.domain.dialects import is_read, read
 from svc.domain.exporters.renamed_keys import (
@@ -56,6 +57,8 @@ _ORDINARY: Final = re.compile(
     r"(http|url|net|network|server|client|peer|db|rpc|messaging|faas|cloud|k8s|container|host|os|process|thread"
     r"|code|exception|error|otel|telemetry|service|deployment|user_agent|enduser|user|session|svc|event)\."
 )
+#: Keys that say a field, and those of what the application calls its own, which are offered as fields.
+_FIELD_KEYS: Final = frozenset(key for convention in CONVENTIONS for key in convention.keys)
 _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
@@ -212,7 +215,8 @@ def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRo
     if row.kind in MODEL_CALLS:
         totals.model_calls += 1
         totals.with_model += row.provided_model_name is not None
-        totals.with_usage += row.has_usage()
+        # A reranker reports no tokens: its makers count searches.
+        totals.with_usage += row.has_usage() or row.kind == "reranker"
         totals.with_session += row.session_id is not None
         totals.with_content += row.input_preview is not None or row.output_preview is not None
         note_keys(totals.watched, map(_folded, span.attributes), int(received_at.timestamp()))
@@ -222,11 +226,17 @@ def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRo
     if span.scope.schema_url:
         totals.schemas[clean(span.scope.schema_url[:_KEY_CHARS])] += 1
         totals.schemas = _largest(totals.schemas)
-    unread = {_folded(key) for key in span.attributes if not is_read(key) and not _ORDINARY.match(key)}
+    unread = {_folded(key) for key in span.attributes if _is_unread(key)}
     if unread:
         totals.unread.update(unread)
         if len(totals.unread) > 2 * _MOST_KEYS:
             totals.unread = _bounded(totals.unread)
+
+
+def _is_unread(key: str) -> bool:
+    if is_read(key) or key in _FIELD_KEYS or key.startswith(METADATA):
+        return False
+    return not _ORDINARY.match(key)
 
 
 def _folded(key: str) -> str:

@@ -25,7 +25,7 @@ from svc.domain.intake.rework import CHANGEABLE, differs, totals
 from svc.domain.queries.datasets import SPANS, TOOL_CALLS
 from svc.domain.spans.span import SpanRow, ToolCall
 from svc.domain.traces.agent_path import AGENT_PATH
-from svc.domain.traces.rollup import roll_up
+from svc.domain.traces.rollup import TraceRollup, roll_up
 from svc.domain.traces.tool_calls import dedupe_tool_calls
 from svc.store.aggregates.closed_hours import mark_dirty
 from svc.store.postgres.clock import Clock, server_clock
@@ -82,6 +82,11 @@ class _Trace:
     made: list[SpanRow]
 
     @cached_property
+    def rollup(self) -> TraceRollup:
+        """Of the spans as they ought to be."""
+        return roll_up(self.made)
+
+    @cached_property
     def changed(self) -> list[tuple[SpanRow, SpanRow]]:
         """The spans that change, before and after. A call that a tool's span tells too is dropped here."""
         repeated = dedupe_tool_calls(self.made)
@@ -113,7 +118,6 @@ class ReworkStore:
         """Where a killed run of the same kind and version was; else the beginning, which is noted."""
 
         async def work(connection: Connection) -> Progress:
-            # An unfinished run to the same version.
             row = await connection.fetchrow(
                 "select * from rework where project_id = $1 and kind = $2 and version = $3"
                 " and finished_at is null",
@@ -176,7 +180,6 @@ class ReworkStore:
         return await self.database.run(work, timeout_s=STEP_TIMEOUT_S)
 
     async def _next(self, connection: Connection, after: bytes) -> list[Any]:
-        # The traces behind the last one, by key.
         rows = await connection.fetch(
             "select trace_id, due_at, first_started_at, last_started_at, span_count from trace"
             " where project_id = $1 and trace_id > $2 order by trace_id limit $3",
@@ -198,15 +201,18 @@ class ReworkStore:
         """The spans of these traces, stored and as they ought to be, and how many lost their payload."""
         if not chosen:
             return [], 0
+        of_traces = (
+            self.project_id,
+            [row["trace_id"] for row in chosen],
+            min(row["first_started_at"] for row in chosen),
+            max(row["last_started_at"] for row in chosen),
+        )
         # All their spans, from the days they have spans in.
         records = await connection.fetch(
             f"select {SPAN_FIELDS}, facets, frame from span"
             " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
             " order by trace_id, span_id",
-            self.project_id,
-            [row["trace_id"] for row in chosen],
-            min(row["first_started_at"] for row in chosen),
-            max(row["last_started_at"] for row in chosen),
+            *of_traces,
         )
         fields = [dict(record.items()) for record in records]
         frames = [row.pop("frame") for row in fields]
@@ -218,7 +224,7 @@ class ReworkStore:
                 for row, frame in zip(stored, frames, strict=True)
             ]
             payloads = await read_payloads(connection, self.project_id, keys)
-            await self._with_tool_calls(connection, chosen, stored)
+            await self._with_tool_calls(connection, of_traces, stored)
         by_trace: dict[bytes, _Trace] = {row["trace_id"]: _Trace(row, [], []) for row in chosen}
         missing = 0
         for row in stored:
@@ -231,9 +237,8 @@ class ReworkStore:
         for trace in by_trace.values():
             inherit_models(trace.made, payloads, self.remake)
             if self.kind == "remap" and trace.made:
-                rollup = roll_up(trace.made)
                 for row in trace.made:
-                    row.belong(rollup.session_id, rollup.user_id)
+                    row.belong(trace.rollup.session_id, trace.rollup.user_id)
         if self.kind == "remap":
             remade = [row for trace in by_trace.values() for row in trace.made if row.attributes]
             await encode_within(connection, self.project_id, remade, readonly=readonly)
@@ -255,17 +260,13 @@ class ReworkStore:
                     new.facets = (new.facets or "") + kept
 
     async def _with_tool_calls(
-        self, connection: Connection, chosen: Sequence[Any], stored: Sequence[SpanRow]
+        self, connection: Connection, of_traces: tuple[object, ...], stored: Sequence[SpanRow]
     ) -> None:
-        # The tool calls of these traces.
         records = await connection.fetch(
             "select trace_id, span_id, index, name, call_id, status, error_type, error_message from tool_call"
             " where project_id = $1 and trace_id = any($2::bytea[]) and started_at between $3 and $4"
             " order by trace_id, span_id, index",
-            self.project_id,
-            [row["trace_id"] for row in chosen],
-            min(row["first_started_at"] for row in chosen),
-            max(row["last_started_at"] for row in chosen),
+            *of_traces,
         )
         calls: dict[tuple[bytes, bytes], list[ToolCall]] = {}
         for record in records:
@@ -345,7 +346,7 @@ class ReworkStore:
         left_sessions: set[tuple[int, str]] = set()
         joined_traces = {}
         for trace in traces:
-            old, new = roll_up(trace.stored), roll_up(trace.made)
+            old, new = roll_up(trace.stored), trace.rollup
             if old.session_id != new.session_id or old.user_id != new.user_id:
                 joined_traces[self.project_id, trace.row["trace_id"]] = new
                 if old.session_id is not None and old.session_id != new.session_id:

@@ -132,9 +132,11 @@ async def roll_small(connection: Connection, trace: Any, now: datetime, *, slow:
     rollup = roll_up(rows)
     await _mark_repeats(connection, key, rows, rollup, now, slow=slow)
     await _drop_repeated_tool_calls(connection, key, rows, calls, now)
-    # Before the root is there, another may yet say whose the trace is.
-    if rollup.root_seen or trace["due_at"] <= now:
-        await _say_whose(connection, key, rows, rollup, now, slow=slow)
+    # Most programs say on the root alone whose a trace is, and it comes last; before it, another may yet say.
+    if (rollup.root_seen or trace["due_at"] <= now) and any(
+        row.belong(rollup.session_id, rollup.user_id) for row in rows
+    ):
+        await say_whose(connection, key, bounds, rollup.session_id, rollup.user_id, now, slow=slow)
     pause = timedelta(seconds=len(rows) / SMALL_SPANS_PER_S)
     values = [getattr(rollup, name) for name, _ in ROLLED_COLUMNS]
     return await store_rollup(connection, trace, values, pause, now, slow=slow)
@@ -198,22 +200,6 @@ async def _mark_repeats(
         [row.cost_source for row in changed],
     )
     await mark_dirty(connection, [(key[0], row["created_at"]) for row in marked], SPANS, now, slow=slow)
-
-
-async def _say_whose(
-    connection: Connection,
-    key: TraceKey,
-    rows: Sequence[SpanRow],
-    rollup: TraceRollup,
-    now: datetime,
-    *,
-    slow: bool,
-) -> None:
-    """Most programs say on the root alone whose a trace is, and the root comes last."""
-    changed = [row for row in rows if row.belong(rollup.session_id, rollup.user_id)]
-    if changed:
-        bounds = min(row.started_at for row in changed), max(row.started_at for row in changed)
-        await say_whose(connection, key, bounds, rollup.session_id, rollup.user_id, now, slow=slow)
 
 
 async def say_whose(

@@ -77,6 +77,18 @@ def test_a_client_that_renames_itself_fills_no_memory() -> None:
     assert sum(counters.spans for counters in found.values()) == 2000
 
 
+def test_a_key_that_says_a_field_is_read() -> None:
+    own = {"tenant.id": "acme", "customerId": "c", "langfuse.release": "1", "metadata.plan": "pro"}
+    assert seen(2, **CHAT, **own, **{"tenant.region": "eu"}).unread == {"tenant.region": 2}
+
+
+def test_a_reranker_is_not_asked_for_tokens() -> None:
+    reranker = {"openinference.span.kind": "RERANKER", "reranker.model_name": "rerank-1"}
+    found = seen(30, **reranker)
+    assert found.model_calls == found.with_usage == found.looked
+    assert not any("tokens" in line for line in advice(Exporter("shop"), found))
+
+
 def test_keys_that_nobody_reads_are_named_without_their_numbers_and_bounded() -> None:
     found = seen(
         2, **CHAT, **{"my.key": 1, "my.list.0.name": 1, "my.list.17.name": 2, "http.route": "/", "svc.x": 1}
