@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 #: A message of no other keys has no parts and calls nothing.
 _FLAT: Final = frozenset({"role", "content", "name", "tool_call_id"})
 _CALL_NAME: Final = "tool_call.function.name"
+_GENERATIONS: Final = '{"generations":'
 #: Haystack's answer is given as Python prints it, with the usage in its `meta`.
 _PRINTED: Final = "'usage': {"
 _OBJECT: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}")
@@ -49,7 +51,32 @@ class _Envelope(msgspec.Struct):
     usage: Any
 
 
+class _Metadata(msgspec.Struct):
+    id: str
+
+
+class _Said(msgspec.Struct):
+    response_metadata: _Metadata
+
+
+class _Message(msgspec.Struct):
+    kwargs: _Said
+
+
+class _Generation(msgspec.Struct):
+    message: _Message
+
+
+class _LangChain(msgspec.Struct):
+    """LangChain's result, which holds the provider's id of the answer; else its span and that of the
+    provider's SDK below it are two calls.
+    """
+
+    generations: list[list[_Generation]]
+
+
 _envelope: Final = msgspec.json.Decoder(_Envelope)
+_langchain: Final = msgspec.json.Decoder(_LangChain)
 
 
 def _kind(value: Any) -> Kind | None:
@@ -69,11 +96,19 @@ def derive(attributes: Attributes, fields: Found) -> Iterable[tuple[Field, Any]]
         return
     if "cache_read_tokens" not in fields and _PRINTED in answer:
         yield from agreeing(_printed_usage(answer), fields)
-    elif "response_id" not in fields and '"usage"' in answer:
-        try:
-            envelope = _envelope.decode(answer)
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
-            return
+    elif "response_id" not in fields:
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
+            yield from _inside(answer, fields)
+
+
+def _inside(answer: str, fields: Found) -> Iterable[tuple[Field, Any]]:
+    """Id and usage inside a raw answer, or the id inside LangChain's."""
+    if answer.startswith(_GENERATIONS):
+        generations = _langchain.decode(answer).generations
+        if generations and generations[0]:
+            yield "response_id", text(generations[0][0].message.kwargs.response_metadata.id)
+    elif '"usage"' in answer:
+        envelope = _envelope.decode(answer)
         yield "response_id", text(envelope.id)
         if "cache_read_tokens" not in fields and type(usage := envelope.usage) is dict:
             yield from agreeing(usage, fields)

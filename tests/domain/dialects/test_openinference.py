@@ -236,6 +236,29 @@ def test_an_embedding_shows_its_text_and_no_vector() -> None:
     assert (row.input_preview, row.output_preview) == ("hello", None)
 
 
+def langchain_result(metadata: Any) -> str:
+    said = {"kwargs": {"content": "hi", "response_metadata": metadata, "id": "lc_run--1"}}
+    return json.dumps({"generations": [[{"text": "hi", "message": said}]], "llm_output": None})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "known"),
+    [
+        ({"id": "chatcmpl-1", "model_name": "gpt-4o"}, "chatcmpl-1"),
+        ({"id": "msg_1", "usage": {"input_tokens": 3}}, "msg_1"),
+        ({"model_name": "gpt-4o"}, None),
+        ({"id": 7}, None),
+        (None, None),
+    ],
+)
+def test_langchain_says_the_id_of_the_answer_within_its_result(metadata: Any, known: str | None) -> None:
+    # So that its span and that of the provider's SDK, which has the same id, are one call.
+    answer = langchain_result(metadata)
+    assert mapped({"openinference.span.kind": "LLM", "output.value": answer}).response_id == known
+    cut = mapped({"openinference.span.kind": "LLM", "output.value": answer[:40]})
+    assert cut.response_id is None
+
+
 @pytest.mark.parametrize(
     ("answer", "known"),
     [
