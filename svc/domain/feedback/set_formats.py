@@ -16,6 +16,9 @@ import msgspec
 from protocol.rest.query import jsonable
 from protocol.rest.sets import SetFormatName
 
+#: Where messages and their parts have their words.
+_WORDS: Final = ("content", "text", "parts")
+
 #: One entry: `id`, `input`, `output`, `note`, `metadata`, `feedback`.
 Line = Mapping[str, Any]
 
@@ -74,7 +77,8 @@ def _messages(value: Any) -> list[dict[str, str]]:
     messages = value.get("messages") if isinstance(value, dict) else value
     if isinstance(messages, list) and messages and all(_is_message(message) for message in messages):
         return [
-            {"role": str(message["role"]), "content": _text(message.get("content"))} for message in messages
+            {"role": str(message["role"]), "content": _text(message.get("content", message.get("parts")))}
+            for message in messages
         ]
     return [{"role": "user", "content": _text(value)}]
 
@@ -90,18 +94,24 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        for name in ("content", "text"):
+        for name in _WORDS:
             if isinstance(value.get(name), str | list):
                 return _text(value[name])
-    if isinstance(value, list) and value and all(_speaks(part) for part in value):
-        return "\n".join(_text(part) for part in value)
+    said = [part for part in value if not _is_thought(part)] if isinstance(value, list) else []
+    if said and all(map(_speaks, said)):
+        return "\n".join(map(_text, said))
     return _encode(value).decode()
 
 
 def _speaks(value: Any) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, dict) and any(isinstance(value.get(name), str) for name in ("content", "text"))
-    )
+    if isinstance(value, dict):
+        value = next((value[name] for name in _WORDS if isinstance(value.get(name), str | list)), None)
+    return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(map(_speaks, value)))
+
+
+def _is_thought(value: Any) -> bool:
+    """What a model thought is no part of its answer."""
+    return isinstance(value, dict) and value.get("type") in ("reasoning", "thinking")
 
 
 def _object(value: Any, name: str) -> dict[str, Any]:

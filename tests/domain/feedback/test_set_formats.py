@@ -50,6 +50,12 @@ def items(name: Any, *lines: dict[str, Any]) -> list[Any]:
          [("system", "Be kind"), ("user", "Where?")]),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": "A"}, {"text": "B"}]}]},
          [("user", "A\nB")]),
+        ([{"role": "user", "parts": [{"type": "text", "content": "A"}, {"type": "text", "text": "B"}]}],
+         [("user", "A\nB")]),
+        ([{"role": "assistant", "parts": [{"type": "reasoning", "content": "Hm"}, {"content": "Yes"}]}],
+         [("assistant", "Yes")]),
+        ([{"role": "assistant", "parts": [{"type": "tool_call", "name": "f"}]}],
+         [("assistant", '[{"type":"tool_call","name":"f"}]')]),
         ({"order": 7}, [("user", '{"order":7}')]),
         (None, [("user", "")]),
     ],
@@ -57,6 +63,12 @@ def items(name: Any, *lines: dict[str, Any]) -> list[Any]:
 def test_a_sample_of_openai_is_a_conversation_and_a_text(asked: Any, messages: list[tuple[str, str]]) -> None:
     (sample,) = items("openai_evals", line(input=asked, output=[{"role": "assistant", "content": "Here"}]))
     assert [(message["role"], message["content"]) for message in sample["input"]] == messages
+    assert sample["ideal"] == "Here"
+
+
+def test_an_answer_in_parts_is_a_text() -> None:
+    answered = [{"role": "assistant", "parts": [{"type": "text", "content": "Here"}]}]
+    (sample,) = items("openai_evals", line(output=answered))
     assert sample["ideal"] == "Here"
 
 

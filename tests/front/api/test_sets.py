@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -16,7 +17,7 @@ from svc.runtime.clock import now
 from svc.store.postgres.database import Database
 from tests.front.people import PROJECT, Browser, Replica, replica
 from tests.store.settling import settle_all
-from tests.store.spans.test_writing import Clock, rows, store_of
+from tests.store.spans.test_writing import Clock, one, rows, store_of
 from tests.web.one_trace import failing, trace_id
 
 SETS = PROJECT + "/sets"
@@ -112,6 +113,36 @@ async def test_each_format_has_an_item_for_each_entry(api: Replica) -> None:
     assert (upload["action"], upload["name"]) == ("create", "good ones")
     assert {len(upload[name]) for name in ("inputs", "outputs", "metadata", "span_ids")} == {2}
     assert (await owner.get(f"{SETS}/good%20ones/export?format=csv")).refused[0] == 400
+
+
+async def test_a_trace_whose_root_says_nothing_is_exported_with_what_its_calls_said(
+    api: Replica, store: Database
+) -> None:
+    owner, turn = await api.owner(), trace_id("plain root")
+    clock = Clock()
+    clock.now = now()
+
+    def call(number: int, asked: str, answered: str, operation: str = "chat") -> Any:
+        sides = {"input": asked, "output": answered}
+        said = {
+            f"gen_ai.{side}.messages": json.dumps([{"role": "user", "parts": [{"content": text}]}])
+            for side, text in sides.items()
+        }
+        return one(number, parent=1, trace_id=turn, attributes={"gen_ai.operation.name": operation, **said})
+
+    tool = one(
+        4,
+        parent=1,
+        trace_id=turn,
+        attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": "17"},
+    )
+    await store_of(store, clock).write(
+        rows(one(1, trace_id=turn), call(2, "Where?", "Let me see"), call(3, "Where? 17", "Here"), tool)
+    )
+    await settle_all(store)
+    await filled(owner, {"trace_id": turn.hex()}, {"trace_id": HEALTHY})
+    (sample, _) = (await owner.get(f"{SETS}/good%20ones/export?format=openai_evals")).data["items"]
+    assert sample == {"input": [{"role": "user", "content": "Where?"}], "ideal": "Here"}
 
 
 async def test_an_export_is_read_in_batches_while_it_is_sent(

@@ -24,6 +24,7 @@ from svc.front.auth.calls import Call
 from svc.store.feedback.reads import FeedbackReads, FeedbackRow
 from svc.store.feedback.sets import SetEntry, SetStore, TraceSet
 from svc.store.reads.traces.spans import SpanReads
+from svc.store.reads.traces.turns import turns_of
 
 #: Payload that is read for one line, and how long sending all of it may take.
 LINE_BYTES: Final = 256 * 1024
@@ -32,6 +33,11 @@ EXPORT_TIMEOUT_S: Final = 900.0
 BATCH: Final = 25
 #: What is sent at once.
 PIECE_BYTES: Final = 64 * 1024
+
+#: What a span was given and what it gave.
+_SIDES: Final = ("input", "output")
+#: A span, or the whole of a trace.
+_Subject = tuple[bytes, bytes | None]
 
 
 @attrs.frozen
@@ -105,8 +111,7 @@ async def get_export(call: Call[None]) -> ApiStream:
 
 
 async def _lines(call: Call[Any], trace_set: TraceSet, entries: Sequence[SetEntry]) -> list[dict[str, Any]]:
-    subjects = [(entry.trace_id, entry.span_id) for entry in entries]
-    spans = await SpanReads(call.means.history).of_subjects(call.project.id, subjects, each_bytes=LINE_BYTES)
+    spans = await _spans(call, [(entry.trace_id, entry.span_id) for entry in entries])
     rows = await FeedbackReads(call.means.database).entries_of_traces(
         call.project.id, [entry.trace_id for entry in entries]
     )
@@ -114,6 +119,26 @@ async def _lines(call: Call[Any], trace_set: TraceSet, entries: Sequence[SetEntr
         _line(trace_set, entry, spans.get((entry.trace_id, entry.span_id), {}), rows.get(entry.trace_id, ()))
         for entry in entries
     ]
+
+
+async def _spans(call: Call[Any], subjects: Sequence[_Subject]) -> dict[_Subject, dict[str, Any]]:
+    """What these say. A trace whose root says nothing says what its calls were asked and answered."""
+    reads = SpanReads(call.means.history)
+    spans = await reads.of_subjects(call.project.id, subjects, each_bytes=LINE_BYTES)
+    silent = [
+        trace_id
+        for trace_id, span_id in subjects
+        if span_id is None and any(spans.get((trace_id, None), {}).get(side) is None for side in _SIDES)
+    ]
+    turns = await turns_of(call.means.history, call.project.id, silent)
+    wanted = {(trace_id, span_id) for trace_id, turn in turns.items() for span_id in turn.sides() if span_id}
+    calls = await reads.of_subjects(call.project.id, sorted(wanted), each_bytes=LINE_BYTES) if wanted else {}
+    for trace_id, turn in turns.items():
+        root = spans.setdefault((trace_id, None), {})
+        for side, span_id in zip(_SIDES, turn.sides(), strict=True):
+            if root.get(side) is None:
+                root[side] = calls.get((trace_id, span_id), {}).get(side)
+    return spans
 
 
 def _line(
