@@ -130,6 +130,19 @@ class RateReference:
         """The traffic of the baseline, over a day at least."""
         return self.units * SLOTS_PER_DAY / max(self.end - self.first, SLOTS_PER_DAY)
 
+    def before(self, onset: int, changed: RateTallies) -> RateReference:
+        """Without what it had taken in since an onset that was found later; `changed` are the rows since.
+
+        What is told of it then stands beside what changed, and no failure is in both. What alarms are judged
+        by stays.
+        """
+        taken = changed.between(onset, self.end)
+        units = self.units - int(taken.units.sum())
+        failures = self.failures - int(taken.failures.sum())
+        if not len(taken.slots) or onset <= self.first or not 0 <= failures <= units or not units:
+            return self
+        return attrs.evolve(self, units=units, failures=failures, end=onset)
+
 
 def armed_from(units: Ints, slots: Ints, first: int) -> Flags:
     """Whether a baseline from `first` is enough after each slot, given the units it holds by then."""

@@ -261,7 +261,7 @@ def _watch(
         p1=arm.p1,
         chance_units=arm.units_between(height / GRAIN),
         at_firing=present,
-        reference=reference,
+        reference=reference.before(onset.median, changed),
         present=present,
         last_fired=slot,
         confirmed=slot if max(height, wide) >= _rarer(arm.bar, arm.phi) else None,

@@ -117,6 +117,27 @@ def test_an_alarm_keeps_its_slots_out_of_the_reference() -> None:
     assert made.rate == pytest.approx(0.02, abs=0.006)
 
 
+def test_what_came_after_an_onset_stands_in_the_present_alone() -> None:
+    # So few a day that the first failures are taken in at midnight, before it is known that they are many.
+    first, taken_in = 12 * DAY + 18 * HOUR, 0
+    for seed in range(5):
+        tallies = failures(random(seed), 16, 26, rates(16, 0.02, 0.4, first))
+        for alarm in judged(tallies, 16).rises:
+            usual = alarm.reference
+            assert usual.end <= alarm.onset.median or usual.sealed
+            before = tallies.between(START, usual.end)
+            assert (usual.units, usual.failures) == (before.units.sum(), before.failures.sum())
+            taken_in += usual.end == alarm.onset.median
+    assert taken_in
+
+
+def test_a_reference_that_a_change_leaves_nothing_of_stays() -> None:
+    whole, none = reference(50, 5, days=2), failures(random(1), 2, 100, 0.5)
+    assert whole.before(START, none) == whole
+    assert whole.before(START + DAY, none) == whole
+    assert whole.before(START + 3 * DAY, none) == whole
+
+
 def test_a_reference_ends_with_what_is_usual_only_once_it_is_quiet() -> None:
     tallies = failures(random(7), 14, 300, rates(14, 0.02, 0.12, 10 * DAY + 6))
     before, after = (judged(tallies, days).state.reference for days in (10, 14))
