@@ -23,7 +23,7 @@ Hours = Annotated[int, Meta(ge=1, le=24)]
 #: What windows are measured of: rows of the query API, or what vitals count by the hour.
 VITAL_DATASETS: Final = {"traces": "sites", "model_calls": "models", "tools": "tools"}
 #: By which one field vitals are kept apart; narrowed by anything else, the rows are counted.
-VITAL_FIELDS: Final = {"traces": "call_site_id", "model_calls": "model_id", "tools": "name"}
+VITAL_FIELDS: Final = {"traces": "call_site_id", "model_calls": "model_id", "tools": "tool"}
 #: Which figures are known of rows that the query API counts.
 COUNTED_FIGURES: Final = {
     "spans": ("count", "cost", "error_rate", "p95_ms"),

@@ -49,22 +49,29 @@ class VitalSource:
     condition: str
 
 
-# The agent of a call, by keys; one that is not known is in no group.
-_PATH: Final = (
-    "(select v.value from string_to_table(facets, null) as c (code) join attribute_value v"
-    f" on v.project_id = $1 and v.code = c.code where v.field = '{AGENT_PATH}' limit 1)"
-)
+def _said(field: str) -> str:
+    """What a span says of a field, by keys; null where it says nothing."""
+    return (
+        "(select v.value from string_to_table(facets, null) as c (code) join attribute_value v"
+        f" on v.project_id = $1 and v.code = c.code where v.field = '{field}' limit 1)"
+    )
 
-#: A call that repeats another's usage is none.
+
+#: A call that repeats another's usage is none; one whose agent is not known is in no group.
 SOURCES: Final[dict[What, VitalSource]] = {
     "sites": VitalSource(TRACES, "coalesce(call_site_id, '')", "true"),
-    "agents": VitalSource(SPANS, _PATH, "kind = 'llm' and usage_repeats is null and facets is not null"),
+    "agents": VitalSource(
+        SPANS, _said(AGENT_PATH), "kind = 'llm' and usage_repeats is null and facets is not null"
+    ),
     "models": VitalSource(
         SPANS,
         "coalesce(model_id, provided_model_name, '')",
         f"kind in {MODEL_KINDS!r} and usage_repeats is null",
     ),
-    "tools": VitalSource(SPANS, "coalesce(name, '')", f"kind in {TOOL_KINDS!r}"),
+    # Many libraries call the spans of all tools alike.
+    "tools": VitalSource(
+        SPANS, f"coalesce(nullif({_said('tool')}, ''), name, '')", f"kind in {TOOL_KINDS!r}"
+    ),
 }
 
 #: The bin of a row's duration, as `bin_of` has it; null while it has not ended.

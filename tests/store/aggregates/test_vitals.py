@@ -16,6 +16,7 @@ from svc.store.aggregates.vitals import MOST_SUBJECTS, SOURCES, What
 from svc.store.postgres.database import Database
 from svc.store.reads.usage.vitals import NOTHING, VitalsReads, Window
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.reads.test_column_answers import HOUR
 from tests.store.reads.test_reads import Explaining
 from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, Clock, fetch, one, rows, store_of
@@ -36,6 +37,8 @@ def call(number: int, dice: random.Random, clock: Clock, start: datetime | None 
         "gen_ai.operation.name": dice.choice(["chat", "execute_tool"]),
         "gen_ai.request.model": dice.choice(["gpt-4o", "unheard-of"]),
         "gen_ai.usage.input_tokens": dice.randrange(1000),
+        # Some libraries name the span of a tool after it, others call all of them alike.
+        **({"gen_ai.tool.name": f"n{number % 3}"} if number % 2 else {}),
     }
     return one(
         number, trace_id=bytes([1 + number % 40]) * 16, attributes=attributes, name=f"n{dice.randrange(3)}",
@@ -92,6 +95,21 @@ async def agree(store: Database, clock: Clock, what: What, hours: int, *, aligne
             if window.p95_ms is not None:
                 assert bin_of(window.p95_ms * 1.0001, UNIT_MS) + 1 >= min(bins)
                 assert bin_of(window.p95_ms * 0.9999, UNIT_MS) <= max(bins)
+
+
+async def test_tools_are_told_apart_by_what_they_are_called_and_not_by_their_spans(
+    store: Database, clock: Clock
+) -> None:
+    tools = ("find", "find", "refund", None)
+    spans = [
+        one(number, name="ai.toolCall", attributes={"gen_ai.operation.name": "execute_tool"} | (
+            {"gen_ai.tool.name": tool} if tool else {}), start=clock.now)
+        for number, tool in enumerate(tools, 1)
+    ]  # fmt: skip
+    await store_of(store, clock).write(rows(*spans))
+    end = clock.now + timedelta(minutes=1)
+    vitals = await VitalsReads(store).of(1, "tools", end - 2 * HOUR, end - HOUR, end, 9)
+    assert {vital.subject: vital.now.n for vital in vitals} == {"find": 2, "refund": 1, "ai.toolCall": 1}
 
 
 class Walk:

@@ -35,7 +35,7 @@ from tests.store.spans.test_writing import NOW, Clock, fetch, rows, store_of
 
 FULL = DiskSample(level="full", used=10, budget=10)
 VITALS = {"traces": "sites", "model_calls": "models", "tools": "tools"}
-FIELDS = {"traces": ("call_site_id", "site1"), "model_calls": ("model_id", "gpt-4o"), "tools": ("name", "n1")}
+FIELDS = {"traces": ("call_site_id", "site1"), "model_calls": ("model_id", "gpt-4o"), "tools": ("tool", "n1")}
 
 
 @pytest.fixture
@@ -54,8 +54,9 @@ async def counted(
     found = await fetch(
         store,
         f"select status, total_cost::float8 as cost, date_part('epoch', ended_at - started_at) * 1000 as ms"
-        f" from {source.dataset.table} where {source.condition} and created_at >= $1 and created_at < $2"
-        f" and ($3::text is null or {source.subject} = $3)",
+        f" from {source.dataset.table} where project_id = $1 and {source.condition}"
+        f" and created_at >= $2 and created_at < $3 and ($4::text is null or {source.subject} = $4)",
+        1,
         low,
         high,
         subject,
