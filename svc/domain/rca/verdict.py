@@ -6,7 +6,7 @@ Pure; it words nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import attrs
@@ -15,10 +15,17 @@ from svc.domain.rca.cohort import GROUPS, LEAST_UNITS, Claim, Cohort, Group, Mar
 from svc.domain.rca.parts import Factor, Portion, cost_factors, signature_shares, tool_shares
 from svc.domain.rca.shares import AttributeCheck, ValueRow, check_attributes
 
-RcaVerdict = Literal["behavior_change", "traffic_shift", "definition_change", "model_change", "inconclusive"]
+RcaVerdict = Literal[
+    "behavior_change",
+    "traffic_shift",
+    "definition_change",
+    "model_change",
+    "release_change",
+    "inconclusive",
+]
 Assessment = Literal["ruled_out", "contributing", "explains", "unknown"]
 
-#: Shares that moved so far, with a mark, are a change of the model or the definition.
+#: Shares that moved so far, with a mark, are a change of the release, the model or the definition.
 REPLACED: Final = 0.3
 #: Shares that moved so far may be a shift of traffic.
 SHIFTED: Final = 0.15
@@ -80,10 +87,11 @@ def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) ->
         return Judged("inconclusive", checks, factors=factors, lacking="sample")
     places = _places(claim, before, after, checks)
     base = Judged("inconclusive", checks, places=places, factors=factors)
-    for group, verdict in _REPLACEMENTS:
-        if (cause := _replaced(checks, group)) is not None:
-            return attrs.evolve(base, verdict=verdict, cause=cause)
+    cause = _replacement(checks)
     shifts = [c for c in checks if c.group == "who" and shifts_traffic(c)]
+    # Nothing is measured of what replaced everything; a shift that explains the change goes before it.
+    if cause is not None and not (shifts and cause.explained is None):
+        return attrs.evolve(base, verdict=_REPLACEMENTS[cause.group], cause=cause)
     if shifts:
         return attrs.evolve(
             base, verdict="traffic_shift", cause=max(shifts, key=lambda c: c.explained or 0.0)
@@ -99,18 +107,22 @@ def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) ->
     return attrs.evolve(base, lacking="pattern")
 
 
-_REPLACEMENTS: Final[tuple[tuple[Group, RcaVerdict], ...]] = (
-    ("model", "model_change"),
-    ("definition", "definition_change"),
-)
+#: A release comes first: it brings along what is changed with it.
+_REPLACEMENTS: Final[Mapping[Group, RcaVerdict]] = {
+    "release": "release_change",
+    "model": "model_change",
+    "definition": "definition_change",
+}
 
 
-def _replaced(checks: Sequence[AttributeCheck], group: Group) -> AttributeCheck | None:
-    """The attribute of a group that was replaced, unless the change stands among what was not."""
-    candidates = [check for check in checks if check.group == group and replaced(check)]
+def _replacement(checks: Sequence[AttributeCheck]) -> AttributeCheck | None:
+    """The attribute that was replaced, unless the change stands among what was not."""
+    candidates = [c for group in _REPLACEMENTS for c in checks if c.group == group and replaced(c)]
     # An explained share that cannot be measured, because all is new, is no argument against it.
     return max(
-        candidates, key=lambda c: (1.0 if c.explained is None else c.explained, c.variation), default=None
+        candidates,
+        key=lambda c: (EXPLAINS if c.explained is None else c.explained, c.variation),
+        default=None,
     )
 
 
@@ -138,7 +150,8 @@ def assessed(check: AttributeCheck) -> Assessment:
         return "contributing"
     if check.moved and explained >= CONTRIBUTES:
         return "contributing"
-    return "ruled_out"
+    # What replaced everything without a date: nothing speaks for it, and nothing against it.
+    return "unknown" if check.moved and check.explained is None else "ruled_out"
 
 
 def is_place(row: ValueRow) -> bool:

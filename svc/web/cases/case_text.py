@@ -27,6 +27,7 @@ SEVERITIES: Final[Mapping[str, tuple[str, str, str]]] = {
 VERDICTS: Final[Mapping[str, str]] = {
     "model_change": "Model changed",
     "definition_change": "Prompt, tools or schema changed",
+    "release_change": "Release changed",
     "traffic_shift": "Traffic shifted",
     # Of a secret no cause is looked for.
     "sighting": "Revoke it",

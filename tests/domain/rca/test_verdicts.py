@@ -67,10 +67,11 @@ def test_a_release_on_half_of_the_traffic_that_fails_is_told_as_the_reason() -> 
         }
 
     told = analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))
-    assert told["verdict"] == "behavior_change"
-    assert "because" in told["summary"]
-    assert "release `1.1` holds" in told["summary"]
-    assert told["hypotheses"][0]["confidence"] == "high"
+    assert told["verdict"] == "release_change"
+    assert "because another release took over: `1.1`, first seen" in told["summary"]
+    (hypothesis,) = told["hypotheses"]
+    assert (hypothesis["title"], hypothesis["confidence"]) == ("Another release: `1.1`", "high")
+    assert "Release `1.1` holds" in hypothesis["rationale"]
     unmarked = analysed(plant)
     assert "because" not in unmarked["summary"]
     assert "release `1.1` holds" in unmarked["summary"]
@@ -113,6 +114,54 @@ def test_what_replaced_everything_is_told_by_its_date_and_not_as_the_reason() ->
     assert told["verdict"] == "model_change"
     assert "because" not in told["summary"]
     assert "since another answering model took over: `next`" in told["summary"]
+
+
+def test_a_release_that_alone_fails_is_named_and_everywhere_is_not_claimed() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        release, rate = ("1.5.0", 0.33) if after else ("1.4.2", 0.024)
+        return {"attributes": {"release": release}, **failing(dice, rate)}
+
+    before, after = cohort(plant, after=False, n=247), cohort(plant, after=True, n=110)
+    rest = attrs.evolve(after.units[0], attributes=before.units[0].attributes, failed=False)
+    after = attrs.evolve(after, units=(rest, *after.units[1:]))
+    told = report_of(claim(after), before, after, [Mark("release", "1.5.0", "desk", ONSET + 10)])
+    assert told["verdict"] == "release_change"
+    assert "is failing more often since another release took over: `1.5.0`, first seen" in told["summary"]
+    assert "everywhere" not in told["detailed_report"]
+    assert told["hypotheses"][0]["title"] == "Another release: `1.5.0`"
+    assert told["settle"][0].startswith("Bring back the previous release")
+    # A release that nobody dated is not claimed to have been compared.
+    undated = report_of(claim(after), before, after, ())
+    assert "everywhere it could be compared: by turn of the session, size" in undated["summary"]
+    assert "release" not in undated["summary"]
+    assert check(undated, "release.release")["assessment"] == "unknown"
+    assert "remains to compare release." in undated["hypotheses"][0]["rationale"]
+
+
+def test_what_sits_in_one_tenant_is_told_beside_the_release_that_replaced_all() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        return {
+            "attributes": {"release": "1.1"} if after else {},
+            "given": lambda attributes: failing(
+                dice, 0.5 if after and attributes["tenant:tenant"] == "acme" else 0.02
+            ),
+        }
+
+    told = analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))
+    assert told["verdict"] == "release_change"
+    assert "with 100 % of the traffic; `tenant` `acme` holds" in told["summary"]
+    assert [one["title"] for one in told["hypotheses"]] == ["Another release: `1.1`", "`tenant` `acme`"]
+
+
+def test_traffic_that_shifted_goes_before_a_release_of_which_nothing_is_measured() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        hard = dice.random() < (0.7 if after else 0.1)
+        return {
+            "attributes": {"tenant:tenant": "hard" if hard else "acme", "release": "1.1" if after else "1.0"},
+            **failing(dice, 0.4 if hard else 0.02),
+        }
+
+    assert analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))["verdict"] == "traffic_shift"
 
 
 def test_a_new_model_among_which_the_old_one_fails_as_much_is_not_the_change() -> None:
