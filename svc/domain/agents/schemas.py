@@ -13,6 +13,7 @@ VERDICTS: Final = (
     "definition_change",
     "model_change",
     "release_change",
+    "joint_change",
     "inconclusive",
 )
 ASSESSMENTS: Final = ("ruled_out", "contributing", "explains", "unknown")

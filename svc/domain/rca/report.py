@@ -118,9 +118,9 @@ def _why(claim: Claim, judged: Judged) -> str:
             f" and {_explains(check)}"
         )
     if judged.cause is not None:
-        focus = next((p for p in judged.places if p.row and p.attribute != judged.cause), None)
+        focus = next((p for p in judged.places if p.row and p.attribute not in judged.causes), None)
         holder = "" if focus is None else f"; {_holds(claim, focus)}"
-        return f"{_worse(claim)} {joint} {_replacement(judged.cause)}{holder}"
+        return f"{_worse(claim)} {joint} {_replacements(judged.causes)}{holder}"
     if judged.place is not None:
         reason = f"{_worse(claim)} because of this: " if judged.certain else ""
         mark = judged.mark
@@ -149,6 +149,15 @@ def _explains(check: AttributeCheck) -> str:
     if check.explained is None:
         return "too little of the earlier traffic remains to say how much this explains"
     return f"this alone explains {figures.whole(check.explained)} of the change"
+
+
+def _replacements(causes: Sequence[AttributeCheck]) -> str:
+    if len(causes) == 1:
+        return _replacement(causes[0])
+    marks = [check.mark for check in causes if check.mark is not None]
+    arrivals = _listed([f"{label_of(mark.attribute)} {figures.value(mark.value)}" for mark in marks])
+    first_sight = figures.moment(min(mark.slot for mark in marks))
+    return f"{arrivals} arrived together, first seen {first_sight}, and cannot be told apart"
 
 
 def _replacement(check: AttributeCheck) -> str:
@@ -184,9 +193,9 @@ def _holds(claim: Claim, focus: Concentration) -> str:
 
 
 def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, Any]]:
-    hypotheses = [] if judged.cause is None else [_suspect(claim, after, judged, judged.cause)]
+    hypotheses = [_suspect(claim, after, judged, check) for check in judged.causes]
     for focus in judged.places:
-        if focus.attribute is not None and focus.attribute == judged.cause:
+        if focus.attribute is not None and focus.attribute in judged.causes:
             continue
         hypotheses.append(
             _hypothesis(
@@ -221,18 +230,19 @@ def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, A
 
 def _suspect(claim: Claim, after: Cohort, judged: Judged, check: AttributeCheck) -> dict[str, Any]:
     """An attribute that the verdict rests on, with where the change sits in it."""
-    grown = {row.value for row in check.rows if row.share_after > row.share_before}
     label, mark = label_of(check.name), check.mark
     newcomer = "" if mark is None else f": {figures.value(mark.value)}"
     focus = next((focus for focus in judged.places if focus.attribute == check), None)
+    company = [label_of(other.name) for other in judged.causes if other is not check]
     return _hypothesis(
         f"{label} shifted" if judged.verdict == "traffic_shift" else f"Another {label}{newcomer}",
         "high" if judged.certain else "medium",
         f"The shares moved by {figures.whole(check.variation)}"
         f" ({p_value(check.p_value)}); {_explains(check)}."
         + ("" if mark is None else f" First seen {figures.moment(mark.slot)}.")
+        + (f" It cannot be told apart from {_listed(company)}, which arrived with it." if company else "")
         + ("" if focus is None else f" {_sentence(_holds(claim, focus))}{_odds(focus)}"),
-        _cited(claim, after, lambda unit: unit.attributes.get(check.name) in grown),
+        _cited(claim, after, lambda unit: unit.attributes.get(check.name) in check.grown),
     )
 
 
@@ -293,10 +303,7 @@ def _settle(judged: Judged) -> list[str]:
         return [_SETTLE_LACKING[judged.lacking]]
     steps = []
     if judged.cause is not None and judged.verdict != "traffic_shift":
-        steps.append(
-            f"Bring back the previous {label_of(judged.cause.name)} for part of the traffic. If the change"
-            " stays, the cause is something else."
-        )
+        steps.append(_undo([label_of(check.name) for check in judged.causes]))
     elif judged.verdict == "traffic_shift":
         steps.append("Replay the requests of before the onset. The figures should be the old ones.")
     elif judged.place is not None and judged.place.attribute is not None:
@@ -316,6 +323,21 @@ def _settle(judged: Judged) -> list[str]:
     if unknown:
         steps.append(f"Record what no span contains so far: {', '.join(unknown[:6])}.")
     return steps
+
+
+def _undo(labels: Sequence[str]) -> str:
+    """Which of what took over to bring back; a release first, which holds the others."""
+    stays = "for part of the traffic. If the change stays, the cause is something else."
+    if len(labels) == 1:
+        return f"Bring back the previous {labels[0]} {stays}"
+    if labels[0] == label_of("release"):
+        names = _listed(labels[1:])
+        return f"Roll back the release, and with it {names}, {stays} If not, change one of them alone."
+    sequence = ", then the previous ".join(labels)
+    return (
+        f"Bring back the previous {sequence}, each alone for part of the traffic. The one that ends the"
+        " change is the cause."
+    )
 
 
 def _detailed(

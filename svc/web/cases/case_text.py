@@ -28,6 +28,7 @@ VERDICTS: Final[Mapping[str, str]] = {
     "model_change": "Model changed",
     "definition_change": "Prompt, tools or schema changed",
     "release_change": "Release changed",
+    "joint_change": "Several things changed at once",
     "traffic_shift": "Traffic shifted",
     # Of a secret no cause is looked for.
     "sighting": "Revoke it",

@@ -138,6 +138,66 @@ def test_a_release_that_alone_fails_is_named_and_everywhere_is_not_claimed() -> 
     assert "remains to compare release." in undated["hypotheses"][0]["rationale"]
 
 
+def arriving(share: float, **fresh: str) -> Plant:
+    """New values that come together, on a share of the traffic, and fail."""
+
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        new = after and dice.random() < share
+        return {"attributes": fresh if new else {}, **failing(dice, 0.33 if new else 0.03)}
+
+    return plant
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_what_arrived_together_is_named_together_the_release_first(share: float) -> None:
+    fresh = {
+        "release": "1.5.0",
+        "requested_model": "gpt-4.1",
+        "answered_model": "gpt-4.1-2025",
+        "prompt": "b",
+    }
+    marks = [Mark(name, value, "desk", ONSET - 5) for name, value in fresh.items()]
+    told = analysed(arriving(share, **fresh), *marks)
+    assert told["verdict"] == "joint_change"
+    assert (
+        "since release `1.5.0`, requested model `gpt-4.1` and prompt `b` arrived together, first seen"
+        in told["summary"]
+    )
+    assert "and cannot be told apart" in told["summary"]
+    assert [one["title"] for one in told["hypotheses"]] == [
+        "Another release: `1.5.0`",
+        "Another requested model: `gpt-4.1`",
+        "Another prompt: `b`",
+    ]
+    assert {one["confidence"] for one in told["hypotheses"]} == {"medium"}
+    assert "cannot be told apart from requested model and prompt" in told["hypotheses"][0]["rationale"]
+    assert told["settle"][0].startswith("Roll back the release, and with it requested model and prompt,")
+
+
+def test_without_a_release_each_of_what_arrived_together_is_to_be_brought_back_alone() -> None:
+    fresh = {"requested_model": "gpt-4.1", "prompt": "b"}
+    told = analysed(
+        arriving(1.0, **fresh), *(Mark(name, value, "desk", ONSET - 5) for name, value in fresh.items())
+    )
+    assert told["verdict"] == "joint_change"
+    assert "previous requested model, then the previous prompt, each alone" in told["settle"][0]
+
+
+def test_a_prompt_that_comes_before_its_release_is_everywhere_is_told_apart_from_it() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        new = after and dice.random() < 0.6
+        fresh = {"release": "1.5.0"} if after else {}
+        return {
+            "attributes": fresh | ({"prompt": "b"} if new else {}),
+            **failing(dice, 0.33 if new else 0.03),
+        }
+
+    marks = Mark("release", "1.5.0", "desk", ONSET - 5), Mark("prompt", "b", "desk", ONSET - 5)
+    told = analysed(plant, *marks)
+    assert told["verdict"] == "definition_change"
+    assert "because another prompt took over: `b`" in told["summary"]
+
+
 def test_what_sits_in_one_tenant_is_told_beside_the_release_that_replaced_all() -> None:
     def plant(dice: random.Random, after: bool) -> dict[str, Any]:
         return {
