@@ -288,6 +288,19 @@ def test_a_new_kind_of_failure_is_named() -> None:
     assert check(told, "signatures.QuotaError:1a")["assessment"] == "explains"
 
 
+def test_a_usual_kind_of_failure_that_makes_the_change_is_not_cleared_of_it() -> None:
+    told = analysed(lambda dice, after: failing(dice, 0.3 if after else 0.03))
+    usual = check(told, "signatures.TimeoutError")
+    assert usual["assessment"] == "explains"
+    assert usual["measurement"].endswith("(100 % of the change); failed so before as well")
+
+
+@pytest.mark.parametrize("slots", [-5, 10])
+def test_what_is_new_is_said_to_be_around_the_onset_on_either_side_of_it(slots: int) -> None:
+    told = analysed(lambda dice, after: failing(dice, 0.3), Mark("release", "2", "desk", ONSET + slots))
+    assert check(told, "marks")["measurement"].startswith("new around the onset: release `2` at `desk`")
+
+
 def test_a_tool_that_makes_turns_slow_is_named() -> None:
     def plant(dice: random.Random, after: bool) -> dict[str, Any]:
         tool = dice.lognormvariate(7.5 if after else 6, 0.3)
