@@ -286,7 +286,9 @@ def detail(text: str) -> str:
         parts = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
-    return ", ".join(map(str, parts)) if isinstance(parts, list) else text
+    if not isinstance(parts, list):
+        return text
+    return ", ".join(str(part) for part in parts if part is not None)
 
 
 def verdict(value: str | None) -> str:
