@@ -89,9 +89,8 @@ async def test_a_release_that_fails_on_a_part_of_the_traffic_is_told_as_the_reas
 
     stories = await fill(store, plant)
     report = await told(store, await case_of(store, stories, "tool_error_rate", "tool:search"))
-    assert report["verdict"] == "behavior_change"
-    assert "because" in report["summary"]
-    assert "`1.1` holds" in report["summary"]
+    assert report["verdict"] == "release_change"
+    assert "because another release took over: `1.1`" in report["summary"]
     assert check(report, "marks")["assessment"] == "contributing"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from svc.runtime.clock import now
 from svc.store.detection.counting.charts import ChartStep
+from svc.store.detection.judging.statistic_path import StatisticReads
 from svc.store.postgres.database import Database
 from svc.web.cases import case_text
 from svc.web.cases.case_text import ToldReport, legible
@@ -18,7 +19,7 @@ from svc.web.shell.charts import ChartFrame, chart, small_line
 from tests.conftest import filled_once
 from tests.detecting.filled import SECRET, fill
 from tests.front.people import PASSWORD, Replica, replica
-from tests.store.detection.detecting import fire, opened, seen
+from tests.store.detection.detecting import execute, fire, opened, seen
 from tests.web import drawn
 from tests.web.test_pages import HOSTILE, heading
 from tests.web.test_pages import fill as traced
@@ -254,6 +255,27 @@ async def test_a_report_that_runs_or_failed_says_so_and_texts_stay_texts(
         assert "<img src=x" not in page.text
         assert "<script>" not in page.text
     assert "<s class=" in (await owner.get(path)).text
+
+
+async def test_a_call_that_failed_is_no_new_answering_model(store: Database) -> None:
+    answers = {
+        ("site:writer", '["m","m-1"]'): 100,
+        ("site:writer", '["m",null]'): 500,
+        ("site:writer", '["m","m-2"]'): 600,
+        # Where no answering model is recorded, another one that is asked for is the only sign.
+        ("site:plain", '["m",null]'): 100,
+        ("site:plain", '["n",null]'): 700,
+    }
+    for (subject, models), slot in answers.items():
+        await execute(
+            store,
+            "with bucket as (insert into tally_bucket (project_id, measure, subject, detail)"
+            f" values (1, 'answered_model', '{subject}', '{models}') returning id)"
+            " insert into tally (project_id, bucket_id, slot, bin, units, failures)"
+            f" select 1, id, {slot}, 0, 1, 0 from bucket",
+        )
+    marks = await StatisticReads(store).marks(1, 0, 1000)
+    assert [(mark.slot, case_text.detail(mark.detail)) for mark in marks] == [(600, "m, m-2"), (700, "n")]
 
 
 def test_a_report_of_another_make_is_told_as_far_as_it_goes() -> None:

@@ -289,6 +289,30 @@ def test_kinds_of_failures_are_told_without_their_hashes() -> None:
     ]
 
 
+def test_only_suspects_are_called_a_cause_or_not() -> None:
+    marks = [("sample", "ruled_out"), ("signatures.x", "explains"), ("who.user", "ruled_out")]
+    report = {"ruled_out": [{"check": name, "assessment": assessment} for name, assessment in marks]}
+    assert {one.label: one.mark[2] for one in case_text.checks_of(report)} == {
+        "Failures `x`": "what happened",
+        "Number of traces": "enough",
+        "User": "not the cause",
+    }
+
+
+async def test_a_page_does_not_list_the_number_of_traces_among_what_is_not_the_cause(
+    store: Database, owner: Visitor
+) -> None:
+    case = await opened(store, seen(1))
+    checks = [
+        {"check": name, "assessment": "ruled_out", "measurement": "80"} for name in ("sample", "who.user")
+    ]
+    await owner.post(BASE + "/cases/C-1/analyse")
+    await report(store, case.id, "done", report={**REPORT, "ruled_out": checks})
+    page = " ".join((await owner.get(BASE + "/cases/C-1")).text.split())
+    assert "1 not the cause: user" in page
+    assert "<span>Number of traces</span>" in page
+
+
 REPORT: dict[str, Any] = {
     "engine": "rule",
     "verdict": "inconclusive",

@@ -53,7 +53,9 @@ def told(
     entries += [_factor(factor) for factor in judged.factors]
     if claim.rate:
         entries += [
-            _portion("signatures", claim, part, is_new_kind(part, before))
+            _portion(
+                "signatures", claim, part, "" if is_new_kind(part, before) else "; failed so before as well"
+            )
             for part in signature_shares(before, after)[:TOLD]
         ]
     elif not claim.money:
@@ -128,7 +130,7 @@ def _marks(claim: Claim, marks: Sequence[Mark]) -> dict[str, Any]:
         for mark in near_marks[:TOLD]
     )
     remainder = f"; and {len(near_marks) - TOLD} more" if len(near_marks) > TOLD else ""
-    return _check("marks", "contributing", f"new shortly before the onset: {phrases}{remainder}")
+    return _check("marks", "contributing", f"new around the onset: {phrases}{remainder}")
 
 
 def _factor(factor: Factor) -> dict[str, Any]:
@@ -146,12 +148,12 @@ def _part(share: float) -> str:
     return percent(share)
 
 
-def _portion(name: str, claim: Claim, part: Portion, counts: bool = True) -> dict[str, Any]:
+def _portion(name: str, claim: Claim, part: Portion, remark: str = "") -> dict[str, Any]:
     show = percent if claim.rate else duration
     return _check(
         f"{name}.{part.name[: figures.VALUE_CHARS]}",
-        _assessment(part.share) if counts else "ruled_out",
-        f"{show(part.before)} → {show(part.after)} per trace ({_part(part.share)} of the change)",
+        _assessment(part.share),
+        f"{show(part.before)} → {show(part.after)} per trace ({_part(part.share)} of the change){remark}",
     )
 
 

@@ -19,7 +19,7 @@ from svc.domain.rca import checks, figures, sightings
 from svc.domain.rca.cohort import Claim, Cohort, Mark, Unit, label_of
 from svc.domain.rca.shares import AttributeCheck
 from svc.domain.rca.statistics import wilson
-from svc.domain.rca.verdict import Concentration, Judged, RcaVerdict, judge, shifts_traffic
+from svc.domain.rca.verdict import REPLACED, Concentration, Judged, RcaVerdict, judge, shifts_traffic
 
 ENGINE: Final = "rule"
 SUMMARY_CHARS: Final = 600
@@ -27,6 +27,7 @@ TITLE_CHARS: Final = 120
 REPORT_CHARS: Final = 20_000
 HYPOTHESES: Final = 4
 CITED: Final = 5
+LISTED: Final = 6
 _CITED_ROLES: Final[tuple[EvidenceRole, ...]] = ("witness", "exemplar", "changepoint", "member")
 
 _LACKING: Final = {
@@ -117,13 +118,22 @@ def _why(claim: Claim, judged: Judged) -> str:
             f" and {_explains(check)}"
         )
     if judged.cause is not None:
-        return f"{_worse(claim)} {joint} {_replacement(judged.cause)}"
+        focus = next((p for p in judged.places if p.row and p.attribute not in judged.causes), None)
+        holder = "" if focus is None else f"; {_holds(claim, focus)}"
+        return f"{_worse(claim)} {joint} {_replacements(judged.causes)}{holder}"
     if judged.place is not None:
         reason = f"{_worse(claim)} because of this: " if judged.certain else ""
         mark = judged.mark
         first_sight = "" if mark is None else f", and was first seen {figures.moment(mark.slot)}"
         return f"{reason}{_holds(claim, judged.place)}{first_sight}"
-    return "behaviour changed everywhere: in every known group of users, models and releases"
+    compared = [label_of(check.name) for check in judged.checks if check.everywhere]
+    return f"behaviour changed everywhere it could be compared: by {_listed(compared)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """ "user, prompt and release"."""
+    names = [*names[:LISTED], f"{len(names) - LISTED} more"] if len(names) > LISTED + 1 else names
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _worse(claim: Claim) -> str:
@@ -139,6 +149,15 @@ def _explains(check: AttributeCheck) -> str:
     if check.explained is None:
         return "too little of the earlier traffic remains to say how much this explains"
     return f"this alone explains {figures.whole(check.explained)} of the change"
+
+
+def _replacements(causes: Sequence[AttributeCheck]) -> str:
+    if len(causes) == 1:
+        return _replacement(causes[0])
+    marks = [check.mark for check in causes if check.mark is not None]
+    arrivals = _listed([f"{label_of(mark.attribute)} {figures.value(mark.value)}" for mark in marks])
+    first_sight = figures.moment(min(mark.slot for mark in marks))
+    return f"{arrivals} arrived together, first seen {first_sight}, and cannot be told apart"
 
 
 def _replacement(check: AttributeCheck) -> str:
@@ -174,22 +193,10 @@ def _holds(claim: Claim, focus: Concentration) -> str:
 
 
 def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, Any]]:
-    hypotheses: list[dict[str, Any]] = []
-    if judged.cause is not None:
-        check = judged.cause
-        new = {row.value for row in check.rows if row.share_after > row.share_before}
-        shifted = judged.verdict == "traffic_shift"
-        hypotheses.append(
-            _hypothesis(
-                f"{label_of(check.name)} shifted" if shifted else f"Another {label_of(check.name)}",
-                "high" if judged.certain else "medium",
-                f"The shares moved by {figures.whole(check.variation)}"
-                f" ({p_value(check.p_value)}); {_explains(check)}."
-                + ("" if check.mark is None else f" First seen {figures.moment(check.mark.slot)}."),
-                _cited(claim, after, lambda unit: unit.attributes.get(check.name) in new),
-            )
-        )
+    hypotheses = [_suspect(claim, after, judged, check) for check in judged.causes]
     for focus in judged.places:
+        if focus.attribute is not None and focus.attribute in judged.causes:
+            continue
         hypotheses.append(
             _hypothesis(
                 _place_title(focus),
@@ -213,12 +220,36 @@ def _hypotheses(claim: Claim, after: Cohort, judged: Judged) -> list[dict[str, A
             _hypothesis(
                 "Something outside the traces",
                 "low",
-                "The change appears within every known group, which points to a service behind it, its data,"
-                " or the provider.",
+                "The change appears within every group that could be compared, which points to a service"
+                f" behind it, its data, or the provider.{_uncompared(judged)}",
                 _cited(claim, after, lambda unit: True),
             )
         )
     return hypotheses[:HYPOTHESES]
+
+
+def _suspect(claim: Claim, after: Cohort, judged: Judged, check: AttributeCheck) -> dict[str, Any]:
+    """An attribute that the verdict rests on, with where the change sits in it."""
+    label, mark = label_of(check.name), check.mark
+    newcomer = "" if mark is None else f": {figures.value(mark.value)}"
+    focus = next((focus for focus in judged.places if focus.attribute == check), None)
+    company = [label_of(other.name) for other in judged.causes if other is not check]
+    return _hypothesis(
+        f"{label} shifted" if judged.verdict == "traffic_shift" else f"Another {label}{newcomer}",
+        "high" if judged.certain else "medium",
+        f"The shares moved by {figures.whole(check.variation)}"
+        f" ({p_value(check.p_value)}); {_explains(check)}."
+        + ("" if mark is None else f" First seen {figures.moment(mark.slot)}.")
+        + (f" It cannot be told apart from {_listed(company)}, which arrived with it." if company else "")
+        + ("" if focus is None else f" {_sentence(_holds(claim, focus))}{_odds(focus)}"),
+        _cited(claim, after, lambda unit: unit.attributes.get(check.name) in check.grown),
+    )
+
+
+def _uncompared(judged: Judged) -> str:
+    """Which attributes were replaced so far that they say nothing."""
+    names = [label_of(c.name) for c in judged.checks if c.everywhere is None and c.variation >= REPLACED]
+    return f" Too little of one period remains to compare {_listed(names)}." if names else ""
 
 
 def _hypothesis(title: str, confidence: str, rationale: str, traces: list[str]) -> dict[str, Any]:
@@ -271,11 +302,8 @@ def _settle(judged: Judged) -> list[str]:
     if judged.lacking is not None:
         return [_SETTLE_LACKING[judged.lacking]]
     steps = []
-    if judged.verdict in ("model_change", "definition_change") and judged.cause is not None:
-        steps.append(
-            f"Bring back the previous {label_of(judged.cause.name)} for part of the traffic. If the change"
-            " stays, the cause is something else."
-        )
+    if judged.cause is not None and judged.verdict != "traffic_shift":
+        steps.append(_undo([label_of(check.name) for check in judged.causes]))
     elif judged.verdict == "traffic_shift":
         steps.append("Replay the requests of before the onset. The figures should be the old ones.")
     elif judged.place is not None and judged.place.attribute is not None:
@@ -295,6 +323,21 @@ def _settle(judged: Judged) -> list[str]:
     if unknown:
         steps.append(f"Record what no span contains so far: {', '.join(unknown[:6])}.")
     return steps
+
+
+def _undo(labels: Sequence[str]) -> str:
+    """Which of what took over to bring back; a release first, which holds the others."""
+    stays = "for part of the traffic. If the change stays, the cause is something else."
+    if len(labels) == 1:
+        return f"Bring back the previous {labels[0]} {stays}"
+    if labels[0] == label_of("release"):
+        names = _listed(labels[1:])
+        return f"Roll back the release, and with it {names}, {stays} If not, change one of them alone."
+    sequence = ", then the previous ".join(labels)
+    return (
+        f"Bring back the previous {sequence}, each alone for part of the traffic. The one that ends the"
+        " change is the cause."
+    )
 
 
 def _detailed(

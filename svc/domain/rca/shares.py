@@ -107,6 +107,11 @@ class AttributeCheck:
         return group_of(self.name)
 
     @property
+    def grown(self) -> frozenset[str]:
+        """The values with a larger share than before."""
+        return frozenset(row.value for row in self.rows if row.share_after > row.share_before)
+
+    @property
     def usable(self) -> bool:
         """Whether it is known of enough units on both sides."""
         return min(self.known) >= LEAST_UNITS

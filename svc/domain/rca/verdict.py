@@ -6,19 +6,27 @@ Pure; it words nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import attrs
 
 from svc.domain.rca.cohort import GROUPS, LEAST_UNITS, Claim, Cohort, Group, Mark
 from svc.domain.rca.parts import Factor, Portion, cost_factors, signature_shares, tool_shares
-from svc.domain.rca.shares import AttributeCheck, ValueRow, check_attributes
+from svc.domain.rca.shares import STRATUM_UNITS, AttributeCheck, ValueRow, check_attributes
 
-RcaVerdict = Literal["behavior_change", "traffic_shift", "definition_change", "model_change", "inconclusive"]
+RcaVerdict = Literal[
+    "behavior_change",
+    "traffic_shift",
+    "definition_change",
+    "model_change",
+    "release_change",
+    "joint_change",
+    "inconclusive",
+]
 Assessment = Literal["ruled_out", "contributing", "explains", "unknown"]
 
-#: Shares that moved so far, with a mark, are a change of the model or the definition.
+#: Shares that moved so far, with a mark, are a change of the release, the model or the definition.
 REPLACED: Final = 0.3
 #: Shares that moved so far may be a shift of traffic.
 SHIFTED: Final = 0.15
@@ -45,17 +53,24 @@ class Concentration:
 
 @attrs.frozen(eq=False)
 class Judged:
-    """What was decided, and of what. `cause` is the attribute that a verdict of its group rests on, `place`
-    where the change sits. `lacking` says why nothing was found.
+    """What was decided, and of what. `cause` is the attribute that a verdict of its group rests on,
+    `joint` what arrived with it and cannot be told apart from it, `place` where the change sits. `lacking`
+    says why nothing was found.
     """
 
     verdict: RcaVerdict
     checks: tuple[AttributeCheck, ...]
     cause: AttributeCheck | None = None
+    joint: tuple[AttributeCheck, ...] = ()
     place: Concentration | None = None
     places: tuple[Concentration, ...] = ()
     factors: tuple[Factor, ...] = ()
     lacking: Literal["sample", "attributes", "pattern"] | None = None
+
+    @property
+    def causes(self) -> tuple[AttributeCheck, ...]:
+        """All that the verdict rests on."""
+        return () if self.cause is None else (self.cause, *self.joint)
 
     @property
     def mark(self) -> Mark | None:
@@ -67,7 +82,11 @@ class Judged:
 
     @property
     def certain(self) -> bool:
-        """Whether it may be told as the reason: a mark stands before the onset, and half is explained."""
+        """Whether it may be told as the reason: a mark stands before the onset, half is explained, and
+        nothing else arrived with it.
+        """
+        if self.joint:
+            return False
         check = self.cause if self.cause is not None else self.place and self.place.attribute
         return bool(check and check.mark and check.explained is not None and check.explained >= EXPLAINS)
 
@@ -80,10 +99,13 @@ def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) ->
         return Judged("inconclusive", checks, factors=factors, lacking="sample")
     places = _places(claim, before, after, checks)
     base = Judged("inconclusive", checks, places=places, factors=factors)
-    for group, verdict in _REPLACEMENTS:
-        if (cause := _replaced(checks, group)) is not None:
-            return attrs.evolve(base, verdict=verdict, cause=cause)
+    causes = _replacements(checks, after)
     shifts = [c for c in checks if c.group == "who" and shifts_traffic(c)]
+    # Nothing is measured of what replaced everything; a shift that explains the change goes before it.
+    if causes and not (shifts and causes[0].explained is None):
+        alone = len({check.group for check in causes}) == 1
+        verdict = _REPLACEMENTS[causes[0].group] if alone else "joint_change"
+        return attrs.evolve(base, verdict=verdict, cause=causes[0], joint=causes[1:])
     if shifts:
         return attrs.evolve(
             base, verdict="traffic_shift", cause=max(shifts, key=lambda c: c.explained or 0.0)
@@ -99,19 +121,35 @@ def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) ->
     return attrs.evolve(base, lacking="pattern")
 
 
-_REPLACEMENTS: Final[tuple[tuple[Group, RcaVerdict], ...]] = (
-    ("model", "model_change"),
-    ("definition", "definition_change"),
-)
+#: A release comes first: it brings along what is changed with it.
+_REPLACEMENTS: Final[Mapping[Group, RcaVerdict]] = {
+    "release": "release_change",
+    "model": "model_change",
+    "definition": "definition_change",
+}
 
 
-def _replaced(checks: Sequence[AttributeCheck], group: Group) -> AttributeCheck | None:
-    """The attribute of a group that was replaced, unless the change stands among what was not."""
-    candidates = [check for check in checks if check.group == group and replaced(check)]
+def _replacements(checks: Sequence[AttributeCheck], after: Cohort) -> tuple[AttributeCheck, ...]:
+    """The attribute that was replaced, unless the change stands among what was not, and those that cannot be
+    told apart from it, in order.
+    """
+    candidates = [c for group in _REPLACEMENTS for c in checks if c.group == group and replaced(c)]
+    if not candidates:
+        return ()
     # An explained share that cannot be measured, because all is new, is no argument against it.
-    return max(
-        candidates, key=lambda c: (1.0 if c.explained is None else c.explained, c.variation), default=None
-    )
+    cause = max(candidates, key=lambda c: (EXPLAINS if c.explained is None else c.explained, c.variation))
+    joint = [c for c in candidates if c is cause or not _told_apart(c, cause, after)]
+    # A provider and an answering model go with the requested one: it speaks for them.
+    followers = [c for c in joint if c.group == "model"][1:]
+    return tuple(c for c in joint if c not in followers)
+
+
+def _told_apart(check: AttributeCheck, other_check: AttributeCheck, after: Cohort) -> bool:
+    """Whether enough traces have what is new of one attribute without what is new of the other."""
+    names = (check.name, other_check.name)
+    attributes = [unit.attributes for unit in after.units if unit.attributes.keys() >= set(names)]
+    apart = sum((a[names[0]] in check.grown) != (a[names[1]] in other_check.grown) for a in attributes)
+    return apart >= STRATUM_UNITS
 
 
 def replaced(check: AttributeCheck) -> bool:
@@ -138,7 +176,8 @@ def assessed(check: AttributeCheck) -> Assessment:
         return "contributing"
     if check.moved and explained >= CONTRIBUTES:
         return "contributing"
-    return "ruled_out"
+    # What replaced everything without a date: nothing speaks for it, and nothing against it.
+    return "unknown" if check.moved and check.explained is None else "ruled_out"
 
 
 def is_place(row: ValueRow) -> bool:

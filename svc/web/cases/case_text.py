@@ -27,6 +27,8 @@ SEVERITIES: Final[Mapping[str, tuple[str, str, str]]] = {
 VERDICTS: Final[Mapping[str, str]] = {
     "model_change": "Model changed",
     "definition_change": "Prompt, tools or schema changed",
+    "release_change": "Release changed",
+    "joint_change": "Several things changed at once",
     "traffic_shift": "Traffic shifted",
     # Of a secret no cause is looked for.
     "sighting": "Revoke it",
@@ -52,7 +54,7 @@ _STEPS: Final[Mapping[str, str]] = {
 #: What stands behind a secret's form and length in its name.
 _FINGERPRINT: Final = re.compile(r":\d{1,5}:[0-9a-f]{32,64}(?![0-9a-f])")
 _PARTS: Final[Mapping[str, str]] = {
-    "sample": "Too few traces",
+    "sample": "Number of traces",
     "marks": "New model, release, prompt",
     "calls": "Model calls per trace",
     "tokens_per_call": "Tokens per call",
@@ -68,6 +70,13 @@ ASSESSMENTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "contributing": ("◐", "", "contributes"),
     "ruled_out": ("○", "soft", "not the cause"),
     "unknown": ("◌", "soft", "unknown"),
+}
+#: Words for what is no suspect: how many traces there were, and how they failed.
+_NO_SUSPECTS: Final[Mapping[tuple[str, str], str]] = {
+    ("sample", "ruled_out"): "enough",
+    ("sample", "unknown"): "too few",
+    ("signatures", "explains"): "what happened",
+    ("signatures", "contributing"): "part of what happened",
 }
 
 
@@ -116,11 +125,13 @@ class Check:
     label: str
     assessment: str
     measurement: str
+    group: str = ""
 
     @property
     def mark(self) -> tuple[str, str, str]:
         """Its mark, tone and word."""
-        return ASSESSMENTS.get(self.assessment, ASSESSMENTS["unknown"])
+        mark, tone, word = ASSESSMENTS.get(self.assessment, ASSESSMENTS["unknown"])
+        return mark, tone, _NO_SUSPECTS.get((self.group, self.assessment), word)
 
 
 @attrs.frozen
@@ -193,6 +204,7 @@ def checks_of(report: Mapping[str, Any] | None) -> list[Check]:
             _label(str(check.get("check", ""))),
             str(check.get("assessment", "")),
             str(check.get("measurement", check.get("detail", ""))),
+            str(check.get("check", "")).partition(".")[0],
         )
         # The rule's checks, or the checklist by which an agent answered them.
         for check in (report or {}).get("ruled_out") or (report or {}).get("checklist") or ()
@@ -274,7 +286,9 @@ def detail(text: str) -> str:
         parts = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
-    return ", ".join(map(str, parts)) if isinstance(parts, list) else text
+    if not isinstance(parts, list):
+        return text
+    return ", ".join(str(part) for part in parts if part is not None)
 
 
 def verdict(value: str | None) -> str:

@@ -67,10 +67,11 @@ def test_a_release_on_half_of_the_traffic_that_fails_is_told_as_the_reason() -> 
         }
 
     told = analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))
-    assert told["verdict"] == "behavior_change"
-    assert "because" in told["summary"]
-    assert "release `1.1` holds" in told["summary"]
-    assert told["hypotheses"][0]["confidence"] == "high"
+    assert told["verdict"] == "release_change"
+    assert "because another release took over: `1.1`, first seen" in told["summary"]
+    (hypothesis,) = told["hypotheses"]
+    assert (hypothesis["title"], hypothesis["confidence"]) == ("Another release: `1.1`", "high")
+    assert "Release `1.1` holds" in hypothesis["rationale"]
     unmarked = analysed(plant)
     assert "because" not in unmarked["summary"]
     assert "release `1.1` holds" in unmarked["summary"]
@@ -113,6 +114,114 @@ def test_what_replaced_everything_is_told_by_its_date_and_not_as_the_reason() ->
     assert told["verdict"] == "model_change"
     assert "because" not in told["summary"]
     assert "since another answering model took over: `next`" in told["summary"]
+
+
+def test_a_release_that_alone_fails_is_named_and_everywhere_is_not_claimed() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        release, rate = ("1.5.0", 0.33) if after else ("1.4.2", 0.024)
+        return {"attributes": {"release": release}, **failing(dice, rate)}
+
+    before, after = cohort(plant, after=False, n=247), cohort(plant, after=True, n=110)
+    rest = attrs.evolve(after.units[0], attributes=before.units[0].attributes, failed=False)
+    after = attrs.evolve(after, units=(rest, *after.units[1:]))
+    told = report_of(claim(after), before, after, [Mark("release", "1.5.0", "desk", ONSET + 10)])
+    assert told["verdict"] == "release_change"
+    assert "is failing more often since another release took over: `1.5.0`, first seen" in told["summary"]
+    assert "everywhere" not in told["detailed_report"]
+    assert told["hypotheses"][0]["title"] == "Another release: `1.5.0`"
+    assert told["settle"][0].startswith("Bring back the previous release")
+    # A release that nobody dated is not claimed to have been compared.
+    undated = report_of(claim(after), before, after, ())
+    assert "everywhere it could be compared: by turn of the session, size" in undated["summary"]
+    assert "release" not in undated["summary"]
+    assert check(undated, "release.release")["assessment"] == "unknown"
+    assert "remains to compare release." in undated["hypotheses"][0]["rationale"]
+
+
+def arriving(share: float, **fresh: str) -> Plant:
+    """New values that come together, on a share of the traffic, and fail."""
+
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        new = after and dice.random() < share
+        return {"attributes": fresh if new else {}, **failing(dice, 0.33 if new else 0.03)}
+
+    return plant
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_what_arrived_together_is_named_together_the_release_first(share: float) -> None:
+    fresh = {
+        "release": "1.5.0",
+        "requested_model": "gpt-4.1",
+        "answered_model": "gpt-4.1-2025",
+        "prompt": "b",
+    }
+    marks = [Mark(name, value, "desk", ONSET - 5) for name, value in fresh.items()]
+    told = analysed(arriving(share, **fresh), *marks)
+    assert told["verdict"] == "joint_change"
+    assert (
+        "since release `1.5.0`, requested model `gpt-4.1` and prompt `b` arrived together, first seen"
+        in told["summary"]
+    )
+    assert "and cannot be told apart" in told["summary"]
+    assert [one["title"] for one in told["hypotheses"]] == [
+        "Another release: `1.5.0`",
+        "Another requested model: `gpt-4.1`",
+        "Another prompt: `b`",
+    ]
+    assert {one["confidence"] for one in told["hypotheses"]} == {"medium"}
+    assert "cannot be told apart from requested model and prompt" in told["hypotheses"][0]["rationale"]
+    assert told["settle"][0].startswith("Roll back the release, and with it requested model and prompt,")
+
+
+def test_without_a_release_each_of_what_arrived_together_is_to_be_brought_back_alone() -> None:
+    fresh = {"requested_model": "gpt-4.1", "prompt": "b"}
+    told = analysed(
+        arriving(1.0, **fresh), *(Mark(name, value, "desk", ONSET - 5) for name, value in fresh.items())
+    )
+    assert told["verdict"] == "joint_change"
+    assert "previous requested model, then the previous prompt, each alone" in told["settle"][0]
+
+
+def test_a_prompt_that_comes_before_its_release_is_everywhere_is_told_apart_from_it() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        new = after and dice.random() < 0.6
+        fresh = {"release": "1.5.0"} if after else {}
+        return {
+            "attributes": fresh | ({"prompt": "b"} if new else {}),
+            **failing(dice, 0.33 if new else 0.03),
+        }
+
+    marks = Mark("release", "1.5.0", "desk", ONSET - 5), Mark("prompt", "b", "desk", ONSET - 5)
+    told = analysed(plant, *marks)
+    assert told["verdict"] == "definition_change"
+    assert "because another prompt took over: `b`" in told["summary"]
+
+
+def test_what_sits_in_one_tenant_is_told_beside_the_release_that_replaced_all() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        return {
+            "attributes": {"release": "1.1"} if after else {},
+            "given": lambda attributes: failing(
+                dice, 0.5 if after and attributes["tenant:tenant"] == "acme" else 0.02
+            ),
+        }
+
+    told = analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))
+    assert told["verdict"] == "release_change"
+    assert "with 100 % of the traffic; `tenant` `acme` holds" in told["summary"]
+    assert [one["title"] for one in told["hypotheses"]] == ["Another release: `1.1`", "`tenant` `acme`"]
+
+
+def test_traffic_that_shifted_goes_before_a_release_of_which_nothing_is_measured() -> None:
+    def plant(dice: random.Random, after: bool) -> dict[str, Any]:
+        hard = dice.random() < (0.7 if after else 0.1)
+        return {
+            "attributes": {"tenant:tenant": "hard" if hard else "acme", "release": "1.1" if after else "1.0"},
+            **failing(dice, 0.4 if hard else 0.02),
+        }
+
+    assert analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))["verdict"] == "traffic_shift"
 
 
 def test_a_new_model_among_which_the_old_one_fails_as_much_is_not_the_change() -> None:
@@ -177,6 +286,19 @@ def test_a_new_kind_of_failure_is_named() -> None:
     assert told["verdict"] == "behavior_change"
     assert "QuotaError" in told["summary"]
     assert check(told, "signatures.QuotaError:1a")["assessment"] == "explains"
+
+
+def test_a_usual_kind_of_failure_that_makes_the_change_is_not_cleared_of_it() -> None:
+    told = analysed(lambda dice, after: failing(dice, 0.3 if after else 0.03))
+    usual = check(told, "signatures.TimeoutError")
+    assert usual["assessment"] == "explains"
+    assert usual["measurement"].endswith("(100 % of the change); failed so before as well")
+
+
+@pytest.mark.parametrize("slots", [-5, 10])
+def test_what_is_new_is_said_to_be_around_the_onset_on_either_side_of_it(slots: int) -> None:
+    told = analysed(lambda dice, after: failing(dice, 0.3), Mark("release", "2", "desk", ONSET + slots))
+    assert check(told, "marks")["measurement"].startswith("new around the onset: release `2` at `desk`")
 
 
 def test_a_tool_that_makes_turns_slow_is_named() -> None:

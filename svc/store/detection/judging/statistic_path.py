@@ -105,14 +105,22 @@ class StatisticReads:
     async def marks(self, project_id: int, first: int, end: int) -> list[SeenFirst]:
         """What was new at call sites that had had another one before, between two slots, oldest first."""
         rows = await self.database.fetch(_MARKS, project_id, timeout_s=READ_TIMEOUT_S)
+        answered = {row["subject"] for row in rows if _answers(row)}
         keys: set[tuple[str, str]] = set()
         firsts = []
         for row in rows:
+            # Where models that answer are recorded, a call without one failed.
+            if row["measure"] == "answered_model" and row["subject"] in answered and not _answers(row):
+                continue
             key = (row["measure"], row["subject"])
             if key in keys and first <= row["slot"] < end:
                 firsts.append(SeenFirst(*key, row["detail"], row["slot"]))
             keys.add(key)
         return firsts
+
+
+def _answers(row: Any) -> bool:
+    return bool(row["measure"] == "answered_model" and not row["detail"].endswith(",null]"))
 
 
 def _of_rates(rates: RateTallies, first: int, until: int, months: float) -> list[tuple[int, float]]:
