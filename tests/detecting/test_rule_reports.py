@@ -89,7 +89,7 @@ async def test_a_release_that_fails_on_a_part_of_the_traffic_is_told_as_the_reas
 
     stories = await fill(store, plant)
     report = await told(store, await case_of(store, stories, "tool_error_rate", "tool:search"))
-    assert report["verdict"] == "release_change"
+    assert (report["verdict"], report["change"]) == ("behavior_change", "release_change")
     assert "because another release took over: `1.1`" in report["summary"]
     assert check(report, "marks")["assessment"] == "contributing"
 

@@ -7,15 +7,7 @@ from typing import Any, Final
 
 from protocol.agents import RunKind
 
-VERDICTS: Final = (
-    "behavior_change",
-    "traffic_shift",
-    "definition_change",
-    "model_change",
-    "release_change",
-    "joint_change",
-    "inconclusive",
-)
+VERDICTS: Final = ("behavior_change", "traffic_shift", "definition_change", "model_change", "inconclusive")
 ASSESSMENTS: Final = ("ruled_out", "contributing", "explains", "unknown")
 CITED_AS: Final = ("trace", "span", "query", "script")
 SUMMARY_CHARS: Final[Mapping[RunKind, int]] = {"triage": 320, "rca": 600}

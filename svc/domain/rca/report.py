@@ -1,6 +1,6 @@
 """The report of a root-cause analysis by rule, as it is stored and shown.
 
-Owns: `report_of` and its shape `{engine, sighting, verdict, summary,
+Owns: `report_of` and its shape `{engine, sighting, verdict, change, summary,
 ruled_out[{check, assessment, measurement}],
 hypotheses[{title, confidence, rationale, evidence_trace_ids, citations}], settle[], populations,
 detailed_report}`. The analyst stores it. A reader finds verdict, summary, hypotheses and detailed report in
@@ -19,7 +19,15 @@ from svc.domain.rca import checks, figures, sightings
 from svc.domain.rca.cohort import Claim, Cohort, Mark, Unit, label_of
 from svc.domain.rca.shares import AttributeCheck
 from svc.domain.rca.statistics import wilson
-from svc.domain.rca.verdict import REPLACED, Concentration, Judged, RcaVerdict, judge, shifts_traffic
+from svc.domain.rca.verdict import (
+    REPLACED,
+    Concentration,
+    Judged,
+    RcaChange,
+    RcaVerdict,
+    judge,
+    shifts_traffic,
+)
 
 ENGINE: Final = "rule"
 SUMMARY_CHARS: Final = 600
@@ -46,11 +54,12 @@ def report_of(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]
     """The whole report on a claim, ready for JSON."""
     if claim.sighting:
         verdict: RcaVerdict = "inconclusive"
+        change: RcaChange | None = None
         ruled_out, hypotheses, settle = [], [], list(sightings.STEPS)
         summary = sightings.summary_of(claim, before, after)
     else:
         judgement = judge(claim, before, after, marks)
-        verdict = judgement.verdict
+        verdict, change = judgement.verdict, judgement.change
         ruled_out = checks.told(claim, before, after, marks, judgement)
         hypotheses = _hypotheses(claim, after, judgement)
         settle = _settle(judgement)
@@ -59,6 +68,7 @@ def report_of(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]
         "engine": ENGINE,
         "sighting": claim.sighting,
         "verdict": verdict,
+        "change": change,
         "summary": summary[:SUMMARY_CHARS],
         "ruled_out": ruled_out,
         "hypotheses": hypotheses,

@@ -6,7 +6,7 @@ Pure; it words nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import attrs
@@ -15,15 +15,9 @@ from svc.domain.rca.cohort import GROUPS, LEAST_UNITS, Claim, Cohort, Group, Mar
 from svc.domain.rca.parts import Factor, Portion, cost_factors, signature_shares, tool_shares
 from svc.domain.rca.shares import STRATUM_UNITS, AttributeCheck, ValueRow, check_attributes
 
-RcaVerdict = Literal[
-    "behavior_change",
-    "traffic_shift",
-    "definition_change",
-    "model_change",
-    "release_change",
-    "joint_change",
-    "inconclusive",
-]
+RcaVerdict = Literal["behavior_change", "traffic_shift", "definition_change", "model_change", "inconclusive"]
+#: What no verdict has a word for: another release took over, or several things together.
+RcaChange = Literal["release_change", "joint_change"]
 Assessment = Literal["ruled_out", "contributing", "explains", "unknown"]
 
 #: Shares that moved so far, with a mark, are a change of the release, the model or the definition.
@@ -60,6 +54,7 @@ class Judged:
 
     verdict: RcaVerdict
     checks: tuple[AttributeCheck, ...]
+    change: RcaChange | None = None
     cause: AttributeCheck | None = None
     joint: tuple[AttributeCheck, ...] = ()
     place: Concentration | None = None
@@ -101,11 +96,9 @@ def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) ->
     base = Judged("inconclusive", checks, places=places, factors=factors)
     causes = _replacements(checks, after)
     shifts = [c for c in checks if c.group == "who" and shifts_traffic(c)]
-    # Nothing is measured of what replaced everything; a shift that explains the change goes before it.
-    if causes and not (shifts and causes[0].explained is None):
-        alone = len({check.group for check in causes}) == 1
-        verdict = _REPLACEMENTS[causes[0].group] if alone else "joint_change"
-        return attrs.evolve(base, verdict=verdict, cause=causes[0], joint=causes[1:])
+    # Every deploy near an incident is a release that took over; a shift that explains the change goes before.
+    if any(check.group != "release" for check in causes) or (causes and not shifts):
+        return _replaced(base, causes)
     if shifts:
         return attrs.evolve(
             base, verdict="traffic_shift", cause=max(shifts, key=lambda c: c.explained or 0.0)
@@ -122,18 +115,27 @@ def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) ->
 
 
 #: A release comes first: it brings along what is changed with it.
-_REPLACEMENTS: Final[Mapping[Group, RcaVerdict]] = {
-    "release": "release_change",
-    "model": "model_change",
-    "definition": "definition_change",
-}
+_REPLACEABLE: Final[tuple[Group, ...]] = ("release", "model", "definition")
+_REPLACEMENTS: Final[tuple[tuple[Group, RcaVerdict], ...]] = (
+    ("model", "model_change"),
+    ("definition", "definition_change"),
+)
+
+
+def _replaced(base: Judged, causes: tuple[AttributeCheck, ...]) -> Judged:
+    groups = {check.group for check in causes}
+    verdict: RcaVerdict = next((word for group, word in _REPLACEMENTS if group in groups), "behavior_change")
+    change: RcaChange | None = "release_change" if groups == {"release"} else None
+    if len(groups) > 1:
+        change = "joint_change"
+    return attrs.evolve(base, verdict=verdict, change=change, cause=causes[0], joint=causes[1:])
 
 
 def _replacements(checks: Sequence[AttributeCheck], after: Cohort) -> tuple[AttributeCheck, ...]:
     """The attribute that was replaced, unless the change stands among what was not, and those that cannot be
     told apart from it, in order.
     """
-    candidates = [c for group in _REPLACEMENTS for c in checks if c.group == group and replaced(c)]
+    candidates = [c for group in _REPLACEABLE for c in checks if c.group == group and replaced(c)]
     if not candidates:
         return ()
     # An explained share that cannot be measured, because all is new, is no argument against it.

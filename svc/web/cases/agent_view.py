@@ -105,7 +105,7 @@ class AgentView:
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
-    verdict = str(report.get("verdict") or "none")
+    verdict = str(report.get("change") or report.get("verdict") or "none")
     return VERDICTS.get(verdict, verdict).lower()
 
 

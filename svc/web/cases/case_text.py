@@ -170,7 +170,7 @@ class ToldReport:
         sides = report.get("populations")
         sighting = report.get("sighting") is True
         return cls(
-            verdict("sighting" if sighting else report.get("verdict")),
+            verdict("sighting" if sighting else report.get("change") or report.get("verdict")),
             _text(report, "summary"),
             sighting,
             [

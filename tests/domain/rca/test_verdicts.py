@@ -67,7 +67,7 @@ def test_a_release_on_half_of_the_traffic_that_fails_is_told_as_the_reason() -> 
         }
 
     told = analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))
-    assert told["verdict"] == "release_change"
+    assert (told["verdict"], told["change"]) == ("behavior_change", "release_change")
     assert "because another release took over: `1.1`, first seen" in told["summary"]
     (hypothesis,) = told["hypotheses"]
     assert (hypothesis["title"], hypothesis["confidence"]) == ("Another release: `1.1`", "high")
@@ -125,7 +125,7 @@ def test_a_release_that_alone_fails_is_named_and_everywhere_is_not_claimed() -> 
     rest = attrs.evolve(after.units[0], attributes=before.units[0].attributes, failed=False)
     after = attrs.evolve(after, units=(rest, *after.units[1:]))
     told = report_of(claim(after), before, after, [Mark("release", "1.5.0", "desk", ONSET + 10)])
-    assert told["verdict"] == "release_change"
+    assert (told["verdict"], told["change"]) == ("behavior_change", "release_change")
     assert "is failing more often since another release took over: `1.5.0`, first seen" in told["summary"]
     assert "everywhere" not in told["detailed_report"]
     assert told["hypotheses"][0]["title"] == "Another release: `1.5.0`"
@@ -158,7 +158,7 @@ def test_what_arrived_together_is_named_together_the_release_first(share: float)
     }
     marks = [Mark(name, value, "desk", ONSET - 5) for name, value in fresh.items()]
     told = analysed(arriving(share, **fresh), *marks)
-    assert told["verdict"] == "joint_change"
+    assert (told["verdict"], told["change"]) == ("model_change", "joint_change")
     assert (
         "since release `1.5.0`, requested model `gpt-4.1` and prompt `b` arrived together, first seen"
         in told["summary"]
@@ -179,7 +179,7 @@ def test_without_a_release_each_of_what_arrived_together_is_to_be_brought_back_a
     told = analysed(
         arriving(1.0, **fresh), *(Mark(name, value, "desk", ONSET - 5) for name, value in fresh.items())
     )
-    assert told["verdict"] == "joint_change"
+    assert (told["verdict"], told["change"]) == ("model_change", "joint_change")
     assert "previous requested model, then the previous prompt, each alone" in told["settle"][0]
 
 
@@ -208,7 +208,7 @@ def test_what_sits_in_one_tenant_is_told_beside_the_release_that_replaced_all() 
         }
 
     told = analysed(plant, Mark("release", "1.1", "desk", ONSET - 5))
-    assert told["verdict"] == "release_change"
+    assert (told["verdict"], told["change"]) == ("behavior_change", "release_change")
     assert "with 100 % of the traffic; `tenant` `acme` holds" in told["summary"]
     assert [one["title"] for one in told["hypotheses"]] == ["Another release: `1.1`", "`tenant` `acme`"]
 

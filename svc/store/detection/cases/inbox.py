@@ -42,7 +42,8 @@ from detection_case where project_id = $1 and state in ('open', 'muted')
 _AROUND: Final = f"""
 select c.id, f.evidence::text as evidence, f.trace_count, f.onset_low_at, f.onset_high_at, f.recovered_at,
     f.reference is not null as absorbable, r.id as rca_id, r.status as rca_status, r.engine as rca_engine,
-    (select case when r.report -> 'sighting' = 'true' then 'sighting' else r.report ->> 'verdict' end
+    (select case when r.report -> 'sighting' = 'true' then 'sighting'
+        else coalesce(r.report ->> 'change', r.report ->> 'verdict') end
      from rca_report r where r.project_id = c.project_id and r.case_id = c.id
      and r.status = 'done' order by {TOP_FIRST} limit 1) as verdict,
     r.failure as rca_failure, r.started_at as rca_started_at,
@@ -88,7 +89,8 @@ class InboxCounts:
 @attrs.frozen
 class CaseAround:
     """What stands beside a case. `evidence` is what the detector of its first cause says; `rca` is how far
-    its newest report is, `verdict` what that says which stands on top.
+    its newest report is, `verdict` what that says which stands on top,
+    or the change it says more closely.
     """
 
     evidence: Mapping[str, Any]
