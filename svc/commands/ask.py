@@ -219,10 +219,15 @@ async def _series(database: Database, project_id: int, arguments: argparse.Names
 
 
 async def _facets(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:
-    question = _question(project_id, arguments)
-    return await QueryStore(database).facets(
-        question, arguments.field, arguments.top, ascending=arguments.ascending
-    )
+    question, top = _question(project_id, arguments), arguments.top
+    # One more tells whether there are more; as JSON it is the answer of the API.
+    read = top if arguments.json else top + 1
+    answer = await QueryStore(database).facets(question, arguments.field, read, ascending=arguments.ascending)
+    if len(answer.facets) > top:
+        more = "narrow the rows with --where" if top == TOP_N_MAX else f"--top {TOP_N_MAX}"
+        answer.notes = [f"There are more: {more}.", *notes_of(answer)]
+        answer.facets = answer.facets[:top]
+    return answer
 
 
 async def _search(database: Database, project_id: int, arguments: argparse.Namespace) -> Answer:

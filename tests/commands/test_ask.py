@@ -266,6 +266,13 @@ def test_what_an_answer_leaves_out_is_said(story: Service, capsys: pytest.Captur
     )
     here(story, "traces", "--limit", "200")
     assert capsys.readouterr().out.endswith("\nThere are more: narrow the range.\n")
+    here(story, "facets", "user_id", "--top", "2")
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert (head.split(), len(lines), lines[-1]) == (["USER_ID", "COUNT"], 3, "There are more: --top 100.")
+    here(story, "facets", "user_id", "--top", "100")
+    assert capsys.readouterr().out.endswith("\nThere are more: narrow the rows with --where.\n")
+    here(story, "facets", "kind")
+    assert "There are more" not in capsys.readouterr().out
     here(story, "series", "day")
     assert capsys.readouterr().out.endswith("\nThese are 24 hours; --last or --from names another range.\n")
     here(story, "series", "day", "--last", "2d")

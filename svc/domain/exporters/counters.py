@@ -215,8 +215,8 @@ def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRo
     if row.kind in MODEL_CALLS:
         totals.model_calls += 1
         totals.with_model += row.provided_model_name is not None
-        # A reranker reports no tokens: its makers count searches.
-        totals.with_usage += row.has_usage() or row.kind == "reranker"
+        # A reranker reports no tokens, its makers count searches; neither does a call that failed.
+        totals.with_usage += row.has_usage() or row.kind == "reranker" or row.status == "error"
         totals.with_session += row.session_id is not None
         totals.with_content += row.input_preview is not None or row.output_preview is not None
         note_keys(totals.watched, map(_folded, span.attributes), int(received_at.timestamp()))

@@ -14,11 +14,13 @@ from protocol.rest.query import timestamp
 from svc.domain.dialects import DIALECTS
 from svc.domain.exporters.counters import Exporter, SeenSpans
 from svc.domain.exporters.renamed_keys import RenamedKey, Subject
-from svc.domain.quantities import duration
+from svc.domain.quantities import duration, percent
 from svc.domain.spans.service_names import names_an_instance
 
 #: A share below this is worth a word.
 _LITTLE: Final = 0.5
+#: Of calls with usage, up to this: each that lacks it makes sums of costs too small.
+_COMPLETE_USAGE: Final = 0.95
 #: A clock this far ahead, and spans this late, are worth a word.
 _AHEAD_S: Final = 5.0
 _LATE_S: Final = 300.0
@@ -175,7 +177,7 @@ def advice(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False)
             f"its service is called as its container, {exporter.service}, which changes with every restart:"
             " set OTEL_SERVICE_NAME"
         )
-    if totals.looked >= _ENOUGH and not dialect_names:
+    if totals.looked >= _ENOUGH and not dialect_names and not calls_beside:
         yield (
             "none of its spans speaks of models: fine for a web framework, else instrument the library that"
             " calls them"
@@ -190,9 +192,11 @@ def advice(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False)
         return
     if _little(totals.with_model, totals.model_calls):
         yield "model calls without a model have no price: set gen_ai.request.model"
-    if _little(totals.with_usage, totals.model_calls):
+    if totals.with_usage <= totals.model_calls * _COMPLETE_USAGE:
+        lacking = (totals.model_calls - totals.with_usage) / totals.model_calls
         yield (
-            "model calls report no tokens, so they cost nothing here: for streams of OpenAI's API pass"
+            f"{percent(lacking)} of model calls report no tokens, so they cost nothing here: for"
+            " streams of OpenAI's API pass"
             ' stream_options={"include_usage": true}; else set gen_ai.usage.input_tokens and output_tokens'
         )
     if _little(totals.with_content, totals.model_calls):

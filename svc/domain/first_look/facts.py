@@ -6,7 +6,7 @@ headline's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -163,6 +163,9 @@ class FirstLook:
     #: Models whose cost is missing from the month.
     unpriced: Sequence[str]
     has_baseline: bool
+    open_cases: int = 0
+    #: Tools that failed and are no fact, for they have a baseline, with the case that is about each.
+    tools_in_cases: Mapping[str, str] = attrs.field(factory=dict)
 
     def group(self, name: Group) -> list[Fact]:
         """The facts of a group."""
@@ -177,7 +180,7 @@ class FirstLook:
         parts = [f"{counted(broken, 'thing is', 'things are')} broken"] if broken else []
         if setup:
             parts.append(f"{count(setup)} {'needs' if setup == 1 else 'need'} a change in your setup")
-        if not parts and self.has_baseline:
+        if not parts and (self.has_baseline or self.open_cases):
             # Tools with a baseline are no longer judged here.
             return "First look is done: Triage shows what breaks from now on"
         return f"First look: {', '.join(parts) or 'nothing is broken so far'}"

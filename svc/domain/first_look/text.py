@@ -277,8 +277,20 @@ def basis(look: FirstLook) -> str:
     traces = counted(look.traces, "trace")
     return (
         f"{traces if look.complete else f'The newest {traces}'}. Facts are counted; only the monthly "
-        "forecast is an estimate. Nothing is compared yet."
+        f"forecast is an estimate. {_compared(look)}"
     )
+
+
+def _compared(look: FirstLook) -> str:
+    """Where comparisons stand, and which failing tools are left to them."""
+    sentence = "Nothing is compared yet."
+    if look.open_cases:
+        sentence = f"{counted(look.open_cases, 'case is', 'cases are')} open: see Triage."
+    elif look.has_baseline:
+        sentence = "Comparisons with a baseline are in Triage."
+    tools = [f"{name} ({reference})" for name, reference in look.tools_in_cases.items()]
+    hidden = f" and {count(len(tools) - SHOWN)} more" if len(tools) > SHOWN else ""
+    return f"{sentence} Not listed here: {', '.join(tools[:SHOWN])}{hidden}." if tools else sentence
 
 
 def as_json(look: FirstLook) -> dict[str, Any]:
@@ -301,6 +313,8 @@ def as_json(look: FirstLook) -> dict[str, Any]:
             }
             for fact in look.facts
         ],
+        "open_cases": look.open_cases,
+        "tools_in_cases": dict(look.tools_in_cases),
         "dearest": [trace.trace_id for trace in look.dearest],
         "slowest": [trace.trace_id for trace in look.slowest],
         "month": None

@@ -145,6 +145,8 @@ join detection_case c on c.project_id = l.project_id and c.id = l.case_id and c.
 where f.project_id = $1 and f.closed_at is null and f.detector = 'tool_error' limit 1000
 """
 
+_OPEN_CASES: Final = "select count(*) from detection_case where project_id = $1 and state = 'open'"
+
 # Who sends, lately.
 _SERVICES_SEEN: Final = f"""
 select distinct service from exporter_day where project_id = $1 and day >= $2 and service <> ''
@@ -177,6 +179,7 @@ class _Rows:
     marks: list[Any] = attrs.field(factory=list)
     models: list[Any] = attrs.field(factory=list)
     cases: list[Any] = attrs.field(factory=list)
+    open_cases: int = 0
     services: list[Any] = attrs.field(factory=list)
     size: Any = None
 
@@ -270,6 +273,7 @@ async def _read(connection: Connection, project_id: int, now: datetime) -> _Rows
         await connection.fetch(_MARKED, *span_bounds, list(MARKED)),
         await connection.fetch(_USED, *span_bounds, sorted(MODEL_CALLS)),
         await connection.fetch(_CASES, project_id),
+        await connection.fetchval(_OPEN_CASES, project_id),
         await connection.fetch(_SERVICES_SEEN, project_id, (now - timedelta(days=7)).date()),
         await connection.fetchrow(_BYTES, list(DAILY)),
     )
@@ -307,6 +311,12 @@ def _look(rows: _Rows, baselines: frozenset[str], now: datetime) -> FirstLook:
         month=month_of([row["total_cost"] or 0.0 for row in traces], spans, _bytes_a_span(rows), seconds),
         unpriced=[model.name for model in models if model.unpriced],
         has_baseline=bool(baselines),
+        open_cases=rows.open_cases,
+        tools_in_cases={
+            call.name: call.reference
+            for call in tools
+            if call.has_baseline and call.failed and call.reference
+        },
     )
 
 

@@ -254,6 +254,23 @@ def test_a_call_is_in_the_session_of_its_trace() -> None:
 def test_whoever_makes_no_model_span_is_not_asked_for_one_where_another_library_does() -> None:
     agents = seen(**{"gen_ai.operation.name": "invoke_agent"})
     assert not list(advice(Exporter("shop"), agents, calls_beside=True))
+    own_spans = seen(**{"http.route": "/"})
+    assert not list(advice(Exporter("shop"), own_spans, calls_beside=True))
+
+
+@pytest.mark.parametrize(("lacking", "share"), [(12, "12 %"), (5, "5.0 %"), (100, "100 %"), (4, None)])
+def test_each_twentieth_of_calls_without_tokens_is_told(lacking: int, share: str | None) -> None:
+    totals = SeenSpans(model_calls=100, with_model=100, with_session=100, with_content=100)
+    totals.with_usage = 100 - lacking
+    lines = said(totals)
+    assert len(lines) == (0 if share is None else 1)
+    assert all(line.startswith(f"{share} of model calls report no tokens, so they cost") for line in lines)
+
+
+def test_a_call_that_failed_is_not_asked_for_tokens() -> None:
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    (found,) = noted(*[wire(call, status_code=2)] * 8).values()
+    assert found.with_usage == found.model_calls == 8
 
 
 def test_the_traces_that_are_remembered_are_bounded() -> None:

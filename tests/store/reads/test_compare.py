@@ -12,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.refusals import Refused
+from protocol.rest.query import timestamp
 from svc.domain.queries.population_comparison import UNITS, Mean, TracePopulation, compared, moved_values
 from svc.store.accounts.projects import ProjectStore
 from svc.store.postgres.database import Database
+from svc.store.reads.questions.attributes import history_note
 from svc.store.reads.usage import compared_traces
 from svc.store.reads.usage.compared_sides import side_of
 from svc.store.reads.usage.compared_traces import ComparedTraces
+from svc.store.spans.attribute_keys import AttributeKeys
 from svc.store.spans.traces import PostgresTraceStore
 from tests.store.as_json import JsonComparing, as_json
 from tests.store.settling import settle_at
@@ -155,6 +158,59 @@ async def test_sampled_are_the_traces_whose_ids_end_smallest_however_many_are_pu
     before = await store.run(ComparedTraces(PROJECT, *BEFORE_AND_SINCE, ids).of_baseline)
     assert (before.matched, before.estimated) == (120, False)
     assert before.row["ids"] == [row["trace_id"] for row in smallest]
+
+
+async def test_fields_younger_than_the_oldest_trace_are_not_compared_and_named(store: Database) -> None:
+    """Every earlier trace had the same plans, but nothing stored them: both would seem to have risen."""
+    assert (await ProjectStore(store).make_default()).id == PROJECT
+    keys, clock, names = AttributeKeys(store), Clock(), ("attr.metadata.plan", "attr.metadata.tier")
+    for name in names:
+        await store.fetch(
+            "insert into attribute_key values ($1, $2, 'seen', 1, '', null, now())", PROJECT, name
+        )
+    spans, dice, promoted_at = store_of(store, clock), random.Random(5), NOW
+    for number in range(240):
+        if number == 120:
+            promoted_at = clock()
+            for name in names:
+                assert await keys.promote(PROJECT, name, promoted_at) is None
+        start = SWITCH + timedelta(minutes=number - 119.5)
+        (turn,) = rows(one(trace_id=dice.randbytes(16), start=start))
+        if number >= 120:
+            plan = "gold" if number % 3 else "free"
+            turn.row.attributes = (names[0], plan, names[1], plan)
+        await spans.write([turn])
+    await settle_at(clock.now + timedelta(minutes=1), PostgresTraceStore(store))
+    before_and_since = JsonComparing(store)
+    answer = await before_and_since.compare(PROJECT, *BEFORE_AND_SINCE)
+    assert answer["baseline"]["traces"] == answer["comparison"]["traces"] == 120
+    assert answer["moved"] == []
+    since = timestamp(promoted_at)
+    assert answer["notes"] == [
+        f"not compared: {names[0]} has been a field since {since}, {names[1]} since {since}: spans stored"
+        " before have no value of them until `trace-svc remap --apply` has read them again"
+    ]
+    # Both sides within its life, or with its history read.
+    within = side_of(SWITCH, SWITCH + timedelta(hours=1), None, None, None)
+    later = side_of(SWITCH + timedelta(hours=1), None, None, None, None)
+    assert (await before_and_since.compare(PROJECT, within, later))["notes"] == []
+    # What chooses a side is told of as elsewhere.
+    free = side_of(SWITCH, None, {names[0]: "free"}, None, None)
+    assert (await before_and_since.compare(PROJECT, BEFORE_AND_SINCE[0], free))["notes"] == [
+        f"{names[0]} has been a field since {since}: spans stored before have no value of it until"
+        " `trace-svc remap --apply` has read them again",
+        f"not compared: {names[1]} has been a field since {since}: spans stored before have no value of it"
+        " until `trace-svc remap --apply` has read them again",
+    ]
+    await keys.have_history(PROJECT, names)
+    assert (await before_and_since.compare(PROJECT, *BEFORE_AND_SINCE))["moved"] != []
+
+
+def test_one_note_names_a_few_young_fields() -> None:
+    note = history_note({f"attr.{number}": NOW for number in range(7)})
+    assert "attr.4 since" in note
+    assert "attr.5" not in note
+    assert ", and 2 more: spans stored before have no value of them" in note
 
 
 async def test_other_projects_are_on_neither_side(switched: JsonComparing) -> None:

@@ -10,18 +10,21 @@ from typing import Any
 import attrs
 import pytest
 
+from protocol.detection import Cause
 from protocol.storage import Slow
 from svc.domain.detect.engine.rate_engine import RateState
 from svc.domain.detect.engine.rate_reference import Gathered, reference_of
 from svc.domain.detect.findings.bucket import BucketState, Watched
 from svc.domain.first_look.facts import Fact, FirstLook
-from svc.domain.first_look.text import as_json
+from svc.domain.first_look.text import as_json, basis
 from svc.store.detection.counting.tallying import PostgresTallyQueue
 from svc.store.detection.judging.bucket_states import write_state
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads import first_look
 from svc.store.reads.first_look import BRIEF_AGE, TRACES, FirstLookReads
 from svc.store.spans.traces import PostgresTraceStore
+from tests.store.detection.detecting import opened
+from tests.store.detection.detecting import seen as detection
 from tests.store.settling import settle_at
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, one, rows, store_of
 
@@ -64,6 +67,18 @@ async def look(store: Database, *traces: list[Any]) -> FirstLook:
         await writer.write(rows(*spans))
     await settle_at(clock.now + timedelta(seconds=11), PostgresTraceStore(store))
     return await FirstLookReads(store).of(PROJECT, NOW)
+
+
+async def keep_baseline(store: Database, subject: str) -> None:
+    """From now on a detector compares this tool."""
+    reference = reference_of(Gathered(500, 500, 0, 2_016), sealed=True)
+    state = BucketState(9, rate=RateState.start(9, reference))
+
+    async def keep(connection: Connection) -> None:
+        bucket = Watched("tool_error_rate", subject)
+        await write_state(connection, PROJECT, "tool_error", bucket, state, since=0, checkpoints=())
+
+    await store.run(keep)
 
 
 def kinds(seen: FirstLook) -> dict[str, Fact]:
@@ -219,14 +234,7 @@ async def test_agents_are_given_it_until_there_is_a_baseline(
     assert brief["headline"].startswith("First look: 1 thing is broken")
     [broken] = [fact for fact in brief["facts"] if fact["kind"] == "tool_broken"]
     assert broken["examples"][0] == {"trace_id": f"{1:032x}", "span_id": f"{3:016x}"}
-    reference = reference_of(Gathered(500, 500, 0, 2_016), sealed=True)
-    state = BucketState(9, rate=RateState.start(9, reference))
-
-    async def keep(connection: Connection) -> None:
-        bucket = Watched("tool_error_rate", "tool:create_return")
-        await write_state(connection, PROJECT, "tool_error", bucket, state, since=0, checkpoints=())
-
-    await store.run(keep)
+    await keep_baseline(store, "tool:create_return")
     # Nothing came since, so the same is said for a moment.
     assert await reads.brief(PROJECT, 18, NOW + 0.9 * BRIEF_AGE) == brief
     assert await reads.brief(PROJECT, 18, NOW + BRIEF_AGE) is None
@@ -234,6 +242,26 @@ async def test_agents_are_given_it_until_there_is_a_baseline(
     seen = await reads.of(PROJECT, NOW)
     assert "tool_broken" not in kinds(seen)
     assert attrs.evolve(seen, facts=[]).headline == "First look is done: Triage shows what breaks from now on"
+
+
+async def test_it_points_to_open_cases_and_says_which_failing_tools_are_left_to_them(store: Database) -> None:
+    await look(store, *(trace(n, ("search", "{}", True), ("book", "{}", n == 0)) for n in range(6)))
+    reads = FirstLookReads(store)
+    seen = await reads.of(PROJECT, NOW)
+    assert (seen.open_cases, seen.tools_in_cases) == (0, {})
+    assert basis(seen).endswith(" Nothing is compared yet.")
+    cause = Cause("tool_error", "error_type", "KeyError")
+    await opened(store, detection(cause=cause, subject_kind="tool", subject_id="search"))
+    seen = await reads.of(PROJECT, NOW)
+    assert basis(seen).endswith(" 1 case is open: see Triage.")
+    assert [fact.reference for fact in seen.facts if fact.subject == "search"] == ["C-1"]
+    await keep_baseline(store, "tool:search")
+    seen = await reads.of(PROJECT, NOW)
+    assert basis(seen).endswith(" 1 case is open: see Triage. Not listed here: search (C-1).")
+    assert "search" not in {fact.subject for fact in seen.facts}
+    plain = as_json(seen)
+    assert (plain["open_cases"], plain["tools_in_cases"]) == (1, {"search": "C-1"})
+    assert attrs.evolve(seen, facts=[], has_baseline=False).headline.startswith("First look is done")
 
 
 async def test_it_reads_by_keys_and_indexes_alone(store: Database) -> None:

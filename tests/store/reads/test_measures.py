@@ -23,6 +23,7 @@ from svc.store.accounts.projects import ProjectStore
 from svc.store.aggregates.cubes import CubeStore
 from svc.store.postgres.database import Connection, Database
 from svc.store.reads.questions.event_time import day_stretches
+from svc.store.reads.questions.nothing_found import UNPRICED_NOTE
 from svc.store.reads.questions.query import NOTE_ROWS
 from svc.store.reads.questions.questions import Question, ask
 from svc.store.reads.traces.spans import SpanFilter, SpanReads
@@ -173,6 +174,20 @@ async def test_facets_are_ranked_by_their_measure_either_way(sent: Database) -> 
     known = [Decimal(facet["cost"]) for facet in costs if facet["cost"] is not None]
     assert known == sorted(known, reverse=True)
     assert costs[-1]["cost"] is None
+
+
+async def test_costs_by_model_say_where_models_without_a_price_are_named(sent: Database) -> None:
+    queries, unpriced = JsonQueries(sent), {"provided_model_name": "unheard-of"}
+
+    async def notes(field: str, measure: str | None, **filters: str) -> list[str] | None:
+        answer = await queries.facets(ask(1, "spans", (None, None), filters, measure=measure), field, 9)
+        found: list[str] | None = answer.get("notes")
+        return found
+
+    assert await notes("model_id", "cost") == [UNPRICED_NOTE]
+    assert await notes("model_id", "cost", provided_model_name="gpt-4o") is None
+    assert await notes("provided_model_name", "cost", **unpriced) is None
+    assert await notes("model_id", None) is None
 
 
 async def test_a_span_that_comes_a_week_late_changes_its_own_hour_and_no_other(sent: Database) -> None:

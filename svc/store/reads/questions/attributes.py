@@ -28,9 +28,10 @@ from svc.store.spans.attribute_codes import OTHER
 OTHER_SHOWN: Final = "(other values)"
 COMPLETIONS: Final = 20
 _HISTORY_NOTE: Final = (
-    "{name} has been a field since {moment}: spans stored before have no value of it until"
-    " `trace-svc remap --apply` has read them again"
+    "{fields}: spans stored before have no value of {it} until `trace-svc remap --apply` has read them again"
 )
+#: Fields that one note names.
+_NOTED: Final = 5
 #: What fields cost is left out of the page after so long.
 COST_TIMEOUT_S: Final = 2.0
 
@@ -147,9 +148,16 @@ async def history_notes(
 
     An attribute becomes a field while spans with it arrive; those that were stored before have no value.
     """
-    attributes = sorted({name for name in names if name.startswith(PREFIX)})
-    if not attributes:
-        return []
+    young = await young_fields(database, project_id, (name for name in names if name.startswith(PREFIX)), low)
+    return [history_note({name: since}) for name, since in young.items()]
+
+
+async def young_fields(
+    database: Database, project_id: int, names: Iterable[str], low: datetime | None
+) -> dict[str, datetime]:
+    """Which of these became fields after `low`, without their history, and when; in the order of names."""
+    if not (attributes := sorted(set(names))):
+        return {}
     rows = await database.fetch(
         "select coalesce(called, field) as called, promoted_at from attribute_key where project_id = $1"
         " and state = 'promoted' and coalesce(called, field) = any($2::text[])"
@@ -157,7 +165,17 @@ async def history_notes(
         *(project_id, attributes, low),
         timeout_s=READ_TIMEOUT_S,
     )
-    return [_HISTORY_NOTE.format(name=row["called"], moment=timestamp(row["promoted_at"])) for row in rows]
+    return {row["called"]: row["promoted_at"] for row in rows}
+
+
+def history_note(young: Mapping[str, datetime]) -> str:
+    """What to say of fields that became so at these times."""
+    (name, since), *more_fields = young.items()
+    parts = [f"{name} has been a field since {timestamp(since)}"]
+    parts += [f"{other} since {timestamp(moment)}" for other, moment in more_fields[: _NOTED - 1]]
+    if len(young) > _NOTED:
+        parts.append(f"and {len(young) - _NOTED} more")
+    return _HISTORY_NOTE.format(fields=", ".join(parts), it="them" if more_fields else "it")
 
 
 @attrs.frozen

@@ -33,8 +33,9 @@ TEXT_NOTE: Final = (
 _AS_THEY_ARE: Final[Mapping[str, str]] = {}
 _SITE: Final = "call_site_id"
 _MODEL: Final = "model_id"
-_UNPRICED_NOTE: Final = (
-    "model_id has the names of the price book: a model without a price is found by provided_model_name"
+#: Of a question by `model_id` that meets models which have none.
+UNPRICED_NOTE: Final = (
+    "model_id has the names of the price book: models without a price are found by provided_model_name"
 )
 
 # Whether a value is there, and up to so many others; a field with a value that stands for others tells none.
@@ -71,7 +72,7 @@ async def reasons(
             name = names.get(field.name, field.name)
             notes += await _of_value(database, project_id, field, name, filter_text(value))
         elif dataset is SPANS and field.name == _MODEL:
-            notes.append(_UNPRICED_NOTE)
+            notes.append(UNPRICED_NOTE)
     return notes
 
 

@@ -47,7 +47,7 @@ from svc.store.reads.questions.columns.asked import Grouping
 from svc.store.reads.questions.cube_counts import GroupKey
 from svc.store.reads.questions.grouped import QUERY_TIMEOUT_S, GroupedRows
 from svc.store.reads.questions.measures import ESTIMATED, measure_columns
-from svc.store.reads.questions.nothing_found import reasons
+from svc.store.reads.questions.nothing_found import UNPRICED_NOTE, reasons
 from svc.store.reads.questions.open_rollups import NOT_CLOSED, OPEN_ROWS
 from svc.store.reads.questions.question_pages import QuestionPages, newest_order
 from svc.store.reads.questions.questions import Question, field_of
@@ -164,7 +164,9 @@ class QueryStore:
         rows = await self._groups.largest(question, facet, top_n, ascending=ascending)
         facets = [_facet(question, row) for row in rows]
         answer = _headed(Ranked(field=facet.name, facets=facets), question)
-        answer.notes = await self._notes(question, rows, len(rows), look_notes)
+        unnamed = any(group.value is None and group.unpriced_spans for group in facets)
+        model_notes = [UNPRICED_NOTE] if facet.name == "model_id" and unnamed else []
+        answer.notes = await self._notes(question, rows, len(rows), [*look_notes, *model_notes])
         return answer
 
     async def ranked(self, question: Question, field: str, top_n: int) -> tuple[Ranked, Counted]:

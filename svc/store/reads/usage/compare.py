@@ -7,7 +7,8 @@ statistics. Raises `Refused` for what cannot be asked, `Outage` when the databas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -16,7 +17,7 @@ import trio
 from protocol.rest.answers import Compared
 from svc.domain.queries.population_comparison import Mean, TracePopulation, compared
 from svc.store.postgres.database import Connection, Database, left_s
-from svc.store.reads.questions.attributes import require_fields
+from svc.store.reads.questions.attributes import history_note, require_fields, young_fields
 from svc.store.reads.usage.compared_sides import Side
 from svc.store.reads.usage.compared_traces import ComparedTraces, SampledTraces
 
@@ -57,11 +58,30 @@ class CompareStore:
 
         # Side by side: nearly all of their time is the database's.
         sides = await self.database.run_all((before, since), timeout_s=left_s(until_s))
-        return compared(
+        split_by = baseline.split_by | comparison.split_by
+        young = await self._young(project_id, sides, split_by)
+        answer = compared(
             _population(sides[0], sides[0].sample.without(sides[1].sample)),
             _population(sides[1], sides[1].sample),
-            baseline.split_by | comparison.split_by,
+            split_by | young.keys(),
         )
+        answer.notes += [history_note({name: young.pop(name)}) for name in sorted(young.keys() & split_by)]
+        if young and answer.baseline.sampled and answer.comparison.sampled:
+            answer.notes.append(f"not compared: {history_note(young)}")
+        return answer
+
+    async def _young(
+        self, project_id: int, sides: Collection[_Read], split_by: Set[str]
+    ) -> dict[str, datetime]:
+        """The fields with values here that became so after the oldest trace of the samples was stored.
+
+        Traces without a value of them may have had one: a share of them all is too small.
+        """
+        arrivals = [since for side in sides if (since := side.sample.row["stored_since"]) is not None]
+        if not arrivals:
+            return {}
+        names = (split_by | {field for side in sides for field, _ in side.values}) - {*COMPARED_FIELDS}
+        return await young_fields(self.database, project_id, names, min(arrivals))
 
 
 @attrs.frozen
@@ -112,8 +132,8 @@ _FIGURES: Final = (
         f" count({sql}) as {name}_traces, avg({sql}) as {name}_mean, stddev_samp({sql}) as {name}_deviation"
         for name, sql in _AVERAGED.items()
     )
-    + ", array_agg(t.trace_id) as ids, array_agg(t.first_started_at) as firsts,"
-    " array_agg(t.last_started_at) as lasts"
+    + ", min(t.created_at) as stored_since, array_agg(t.trace_id) as ids,"
+    " array_agg(t.first_started_at) as firsts, array_agg(t.last_started_at) as lasts"
 )
 #: Fields of which a few values tell all spans of a sample apart; each person has a trace or two.
 _SHARED_FIELDS: Final = ", ".join(field for field in COMPARED_FIELDS if field != "user_id")

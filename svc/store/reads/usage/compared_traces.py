@@ -44,8 +44,8 @@ _EVER: Final = timedelta(days=365_000)
 _END: Final = "substring(t.trace_id from 9)"
 #: What of a trace there is to read of a sample.
 _COLUMNS: Final = (
-    "t.trace_id, t.first_started_at, t.last_started_at, t.started_at, t.ended_at, t.status, t.error_count,"
-    " t.total_cost, t.total_tokens, t.span_count"
+    "t.trace_id, t.created_at, t.first_started_at, t.last_started_at, t.started_at, t.ended_at, t.status,"
+    " t.error_count, t.total_cost, t.total_tokens, t.span_count"
 )
 
 
