@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -160,27 +160,41 @@ async def test_sampled_are_the_traces_whose_ids_end_smallest_however_many_are_pu
     assert before.row["ids"] == [row["trace_id"] for row in smallest]
 
 
-async def test_fields_younger_than_the_oldest_trace_are_not_compared_and_named(store: Database) -> None:
-    """Every earlier trace had the same plans, but nothing stored them: both would seem to have risen."""
+async def promoted_after(store: Database, earlier: int, *names: str) -> datetime:
+    """240 traces, of which so many were stored before these became fields; returns when they did."""
     assert (await ProjectStore(store).make_default()).id == PROJECT
-    keys, clock, names = AttributeKeys(store), Clock(), ("attr.metadata.plan", "attr.metadata.tier")
+    keys, clock = AttributeKeys(store), Clock()
     for name in names:
         await store.fetch(
             "insert into attribute_key values ($1, $2, 'seen', 1, '', null, now())", PROJECT, name
         )
     spans, dice, promoted_at = store_of(store, clock), random.Random(5), NOW
     for number in range(240):
-        if number == 120:
+        if number == earlier:
             promoted_at = clock()
             for name in names:
                 assert await keys.promote(PROJECT, name, promoted_at) is None
         start = SWITCH + timedelta(minutes=number - 119.5)
         (turn,) = rows(one(trace_id=dice.randbytes(16), start=start))
-        if number >= 120:
-            plan = "gold" if number % 3 else "free"
-            turn.row.attributes = (names[0], plan, names[1], plan)
+        if number >= earlier:
+            plan = "gold" if (number % 3 if number >= 120 else not number % 3) else "free"
+            turn.row.attributes = tuple(text for name in names for text in (name, plan))
         await spans.write([turn])
     await settle_at(clock.now + timedelta(minutes=1), PostgresTraceStore(store))
+    return promoted_at
+
+
+async def test_a_field_that_only_the_first_traces_are_older_than_is_compared(store: Database) -> None:
+    await promoted_after(store, 6, "attr.metadata.plan")
+    answer = await JsonComparing(store).compare(PROJECT, *BEFORE_AND_SINCE)
+    assert {value["field"] for value in answer["moved"]} == {"attr.metadata.plan"}
+    assert answer["notes"] == []
+
+
+async def test_fields_that_many_traces_are_older_than_are_not_compared_and_named(store: Database) -> None:
+    """Every earlier trace had the same plans, but nothing stored them: both would seem to have risen."""
+    keys, names = AttributeKeys(store), ("attr.metadata.plan", "attr.metadata.tier")
+    promoted_at = await promoted_after(store, 120, *names)
     before_and_since = JsonComparing(store)
     answer = await before_and_since.compare(PROJECT, *BEFORE_AND_SINCE)
     assert answer["baseline"]["traces"] == answer["comparison"]["traces"] == 120

@@ -24,6 +24,8 @@ from svc.store.reads.usage.compared_traces import ComparedTraces, SampledTraces
 COMPARE_TIMEOUT_S: Final = 30.0
 #: Values of all fields read of a side, the most frequent.
 VALUES_READ: Final = 2_000
+#: A field is compared where no more than this share of either side was stored before it became one.
+MOST_BEFORE: Final = 0.05
 #: What the sides are compared by: fields of spans with few enough values to be told apart.
 COMPARED_FIELDS: Final = (
     "kind",
@@ -73,15 +75,20 @@ class CompareStore:
     async def _young(
         self, project_id: int, sides: Collection[_Read], split_by: Set[str]
     ) -> dict[str, datetime]:
-        """The fields with values here that became so after the oldest trace of the samples was stored.
+        """The fields with values here that became so after many traces of a side were stored.
 
-        Traces without a value of them may have had one: a share of them all is too small.
+        Those may have had a value of them, so a share of all is too small.
         """
-        arrivals = [since for side in sides if (since := side.sample.row["stored_since"]) is not None]
+        arrivals = [moments for side in sides if (moments := side.sample.row["arrivals"])]
         if not arrivals:
             return {}
         names = (split_by | {field for side in sides for field, _ in side.values}) - {*COMPARED_FIELDS}
-        return await young_fields(self.database, project_id, names, min(arrivals))
+        young = await young_fields(self.database, project_id, names, min(map(min, arrivals)))
+        return {
+            name: since
+            for name, since in young.items()
+            if any(sum(at < since for at in moments) > MOST_BEFORE * len(moments) for moments in arrivals)
+        }
 
 
 @attrs.frozen
@@ -132,7 +139,7 @@ _FIGURES: Final = (
         f" count({sql}) as {name}_traces, avg({sql}) as {name}_mean, stddev_samp({sql}) as {name}_deviation"
         for name, sql in _AVERAGED.items()
     )
-    + ", min(t.created_at) as stored_since, array_agg(t.trace_id) as ids,"
+    + ", array_agg(t.created_at) as arrivals, array_agg(t.trace_id) as ids,"
     " array_agg(t.first_started_at) as firsts, array_agg(t.last_started_at) as lasts"
 )
 #: Fields of which a few values tell all spans of a sample apart; each person has a trace or two.
