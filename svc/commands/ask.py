@@ -224,7 +224,7 @@ async def _facets(database: Database, project_id: int, arguments: argparse.Names
     read = top if arguments.json else top + 1
     answer = await QueryStore(database).facets(question, arguments.field, read, ascending=arguments.ascending)
     if len(answer.facets) > top:
-        more = "narrow the rows with --where" if top == TOP_N_MAX else f"--top {TOP_N_MAX}"
+        more = "narrow the rows with --where" if top == TOP_N_MAX else f"ask for them with --top {TOP_N_MAX}"
         answer.notes = [f"There are more: {more}.", *notes_of(answer)]
         answer.facets = answer.facets[:top]
     return answer

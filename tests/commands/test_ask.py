@@ -268,7 +268,11 @@ def test_what_an_answer_leaves_out_is_said(story: Service, capsys: pytest.Captur
     assert capsys.readouterr().out.endswith("\nThere are more: narrow the range.\n")
     here(story, "facets", "user_id", "--top", "2")
     head, *lines = capsys.readouterr().out.splitlines()
-    assert (head.split(), len(lines), lines[-1]) == (["USER_ID", "COUNT"], 3, "There are more: --top 100.")
+    assert (head.split(), len(lines), lines[-1]) == (
+        ["USER_ID", "COUNT"],
+        3,
+        "There are more: ask for them with --top 100.",
+    )
     here(story, "facets", "user_id", "--top", "100")
     assert capsys.readouterr().out.endswith("\nThere are more: narrow the rows with --where.\n")
     here(story, "facets", "kind")

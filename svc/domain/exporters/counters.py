@@ -90,6 +90,8 @@ class SeenSpans:
     model_calls: int = 0
     with_model: int = 0
     with_usage: int = 0
+    #: Model calls that ought to have said their tokens.
+    without_usage: int = 0
     with_session: int = 0
     with_content: int = 0
     lag_s: float | None = None
@@ -139,7 +141,16 @@ class SeenSpans:
         )
 
 
-_SUMS: Final = ("spans", "looked", "model_calls", "with_model", "with_usage", "with_session", "with_content")
+_SUMS: Final = (
+    "spans",
+    "looked",
+    "model_calls",
+    "with_model",
+    "with_usage",
+    "without_usage",
+    "with_session",
+    "with_content",
+)
 
 Key = tuple[int, date, Exporter]
 
@@ -215,8 +226,10 @@ def _tally(totals: SeenSpans, received_at: datetime, span: WireSpan, row: SpanRo
     if row.kind in MODEL_CALLS:
         totals.model_calls += 1
         totals.with_model += row.provided_model_name is not None
+        totals.with_usage += row.has_usage()
         # A reranker reports no tokens, its makers count searches; neither does a call that failed.
-        totals.with_usage += row.has_usage() or row.kind == "reranker" or row.status == "error"
+        owes_usage = row.kind != "reranker" and row.status != "error"
+        totals.without_usage += owes_usage and not row.has_usage()
         totals.with_session += row.session_id is not None
         totals.with_content += row.input_preview is not None or row.output_preview is not None
         note_keys(totals.watched, map(_folded, span.attributes), int(received_at.timestamp()))

@@ -19,8 +19,8 @@ from svc.domain.spans.service_names import names_an_instance
 
 #: A share below this is worth a word.
 _LITTLE: Final = 0.5
-#: Of calls with usage, up to this: each that lacks it makes sums of costs too small.
-_COMPLETE_USAGE: Final = 0.95
+#: Of calls without usage, from this on: each makes sums of costs too small.
+_LACKING_USAGE: Final = 0.05
 #: A clock this far ahead, and spans this late, are worth a word.
 _AHEAD_S: Final = 5.0
 _LATE_S: Final = 300.0
@@ -192,8 +192,7 @@ def advice(exporter: Exporter, totals: SeenSpans, *, calls_beside: bool = False)
         return
     if _little(totals.with_model, totals.model_calls):
         yield "model calls without a model have no price: set gen_ai.request.model"
-    if totals.with_usage <= totals.model_calls * _COMPLETE_USAGE:
-        lacking = (totals.model_calls - totals.with_usage) / totals.model_calls
+    if (lacking := totals.without_usage / totals.model_calls) >= _LACKING_USAGE:
         yield (
             f"{percent(lacking)} of model calls report no tokens, so they cost nothing here: for"
             " streams of OpenAI's API pass"

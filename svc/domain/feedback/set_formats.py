@@ -77,7 +77,7 @@ def _messages(value: Any) -> list[dict[str, str]]:
     messages = value.get("messages") if isinstance(value, dict) else value
     if isinstance(messages, list) and messages and all(_is_message(message) for message in messages):
         return [
-            {"role": str(message["role"]), "content": _text(message.get("content", message.get("parts")))}
+            {"role": str(message["role"]), "content": _text(message.get("content") or message.get("parts"))}
             for message in messages
         ]
     return [{"role": "user", "content": _text(value)}]
@@ -97,9 +97,10 @@ def _text(value: Any) -> str:
         for name in _WORDS:
             if isinstance(value.get(name), str | list):
                 return _text(value[name])
-    said = [part for part in value if not _is_thought(part)] if isinstance(value, list) else []
-    if said and all(map(_speaks, said)):
-        return "\n".join(map(_text, said))
+    if isinstance(value, list):
+        value = [part for part in value if not _is_thought(part)]
+        if all(map(_speaks, value)):
+            return "\n".join(map(_text, value))
     return _encode(value).decode()
 
 

@@ -342,7 +342,7 @@ def _undo(labels: Sequence[str]) -> str:
         return f"Bring back the previous {labels[0]} {stays}"
     if labels[0] == label_of("release"):
         names = _listed(labels[1:])
-        return f"Roll back the release, and with it {names}, {stays} If not, change one of them alone."
+        return f"Roll back the release, which also reverts {names}, {stays} Otherwise change one at a time."
     sequence = ", then the previous ".join(labels)
     return (
         f"Bring back the previous {sequence}, each alone for part of the traffic. The one that ends the"

@@ -22,6 +22,8 @@ Assessment = Literal["ruled_out", "contributing", "explains", "unknown"]
 
 #: Shares that moved so far, with a mark, are a change of the release, the model or the definition.
 REPLACED: Final = 0.3
+#: The share of traces with one of two new values alone, from which the two are told apart.
+APART: Final = 0.05
 #: Shares that moved so far may be a shift of traffic.
 SHIFTED: Final = 0.15
 EXPLAINS: Final = 0.5
@@ -136,10 +138,14 @@ def _replacements(checks: Sequence[AttributeCheck], after: Cohort) -> tuple[Attr
     told apart from it, in order.
     """
     candidates = [c for group in _REPLACEABLE for c in checks if c.group == group and replaced(c)]
-    if not candidates:
+    # A release is judged for what it brought along only where nothing of that is known.
+    for group in ("model", "definition", "release"):
+        if of_group := [c for c in candidates if c.group == group]:
+            break
+    else:
         return ()
     # An explained share that cannot be measured, because all is new, is no argument against it.
-    cause = max(candidates, key=lambda c: (EXPLAINS if c.explained is None else c.explained, c.variation))
+    cause = max(of_group, key=lambda c: (1.0 if c.explained is None else c.explained, c.variation))
     joint = [c for c in candidates if c is cause or not _told_apart(c, cause, after)]
     # A provider and an answering model go with the requested one: it speaks for them.
     followers = [c for c in joint if c.group == "model"][1:]
@@ -147,11 +153,13 @@ def _replacements(checks: Sequence[AttributeCheck], after: Cohort) -> tuple[Attr
 
 
 def _told_apart(check: AttributeCheck, other_check: AttributeCheck, after: Cohort) -> bool:
-    """Whether enough traces have what is new of one attribute without what is new of the other."""
+    """Whether enough traces have what is new of one attribute without what is new of the other, or too few
+    have both to say that they go together.
+    """
     names = (check.name, other_check.name)
     attributes = [unit.attributes for unit in after.units if unit.attributes.keys() >= set(names)]
     apart = sum((a[names[0]] in check.grown) != (a[names[1]] in other_check.grown) for a in attributes)
-    return apart >= STRATUM_UNITS
+    return len(attributes) < STRATUM_UNITS or apart >= max(STRATUM_UNITS, APART * len(attributes))
 
 
 def replaced(check: AttributeCheck) -> bool:

@@ -145,7 +145,10 @@ join detection_case c on c.project_id = l.project_id and c.id = l.case_id and c.
 where f.project_id = $1 and f.closed_at is null and f.detector = 'tool_error' limit 1000
 """
 
-_OPEN_CASES: Final = "select count(*) from detection_case where project_id = $1 and state = 'open'"
+_OPEN_CASES: Final = (
+    "select count(*) from detection_case where project_id = $1"
+    " and (state = 'open' or state = 'muted' and muted_until <= now())"
+)
 
 # Who sends, lately.
 _SERVICES_SEEN: Final = f"""

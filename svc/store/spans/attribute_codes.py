@@ -63,6 +63,10 @@ class AttributeCodes:
             self._hidden = hidden
             self.forget()
 
+    def hiding(self, field: str) -> frozenset[int]:
+        """The projects in which this field is hidden."""
+        return frozenset(project_id for project_id, name in self._hidden if name == field)
+
     async def encode(self, spans: Sequence[StoredSpan]) -> None:
         """Set `facets` of each row from its attributes. Raises `Outage`."""
         facets: dict[tuple[int, Pairs], str | None] = {}

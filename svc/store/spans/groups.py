@@ -5,7 +5,7 @@ Called by the writer of spans. Reads no database and changes rows in hand alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 
 from svc.domain.intake.batches import StoredSpan
@@ -28,10 +28,12 @@ def newest_of_each(rows: Sequence[StoredSpan]) -> list[StoredSpan]:
     return list(newest.values())
 
 
-def say_agents(spans: Sequence[StoredSpan]) -> None:
-    """Give calls the path of their agent where both are in the group."""
+def say_agents(spans: Sequence[StoredSpan], silent: Container[int]) -> None:
+    """Give calls the path of their agent where both are in the group, but for these projects."""
     by_trace: dict[TraceKey, list[SpanRow]] = {
-        (span.project_id, span.row.trace_id): [] for span in spans if span.row.kind == "agent"
+        (span.project_id, span.row.trace_id): []
+        for span in spans
+        if span.row.kind == "agent" and span.project_id not in silent
     }
     if by_trace:
         for span in spans:

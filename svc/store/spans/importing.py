@@ -18,6 +18,7 @@ from svc.domain.intake.batches import StoredSpan
 from svc.store.postgres.clock import server_clock
 from svc.store.postgres.database import Database
 from svc.store.postgres.partitions import DayPartitions
+from svc.store.postgres.statistics import YoungTables
 from svc.store.spans.attribute_codes import AttributeCodes
 from svc.store.spans.call_sites import CallSites
 from svc.store.spans.writing import SpanStore
@@ -53,6 +54,9 @@ class PostgresImportStore:
     codes: AttributeCodes = attrs.field(
         default=attrs.Factory(lambda self: AttributeCodes(self.database), takes_self=True)
     )
+    young: YoungTables = attrs.field(
+        default=attrs.Factory(lambda self: YoungTables(self.database), takes_self=True)
+    )
 
     async def write(self, spans: Sequence[StoredSpan], came: Callable[[StoredSpan], datetime]) -> Written:
         """Store them in one transaction, dated as `came` says.
@@ -64,7 +68,9 @@ class PostgresImportStore:
             if self.days.unknown(days):
                 moment = await self.database.run(server_clock, transaction=False)
                 await self.days.ensure(days, moment)
-            store = SpanStore(self.database, self.days, self.call_sites, dated=came, codes=self.codes)
+            store = SpanStore(
+                self.database, self.days, self.call_sites, dated=came, codes=self.codes, young=self.young
+            )
             return await store.write(spans)
         except (Outage, StoreRefused):
             raise

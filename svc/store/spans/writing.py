@@ -29,6 +29,7 @@ from svc.domain.calendar import day_of
 from svc.domain.feedback.entries import Feedback
 from svc.domain.intake.batches import StoredSpan
 from svc.domain.spans.span import SpanRow
+from svc.domain.traces.agent_path import AGENT
 from svc.domain.traces.duplicate_calls import mark_duplicate_calls
 from svc.domain.traces.rollup import TraceRollup, roll_up
 from svc.domain.traces.tool_calls import dedupe_tool_calls
@@ -130,7 +131,8 @@ class SpanStore:
         if not rows:
             return Written(0, 0)
         spans = newest_of_each(rows)
-        say_agents(spans)
+        # What hides the name of an agent hides it in paths: tallying makes them of what is stored.
+        say_agents(spans, self.codes.hiding(AGENT))
         await self._ensure_days({span.day for span in spans})
         stored, messages, call_sites, epoch = await self._written(spans, frame_up(spans))
         if epoch == self._epoch:

@@ -85,7 +85,7 @@ def test_a_key_that_says_a_field_is_read() -> None:
 def test_a_reranker_is_not_asked_for_tokens() -> None:
     reranker = {"openinference.span.kind": "RERANKER", "reranker.model_name": "rerank-1"}
     found = seen(30, **reranker)
-    assert found.model_calls == found.with_usage == found.looked
+    assert (found.model_calls, found.without_usage) == (found.looked, 0)
     assert not any("tokens" in line for line in advice(Exporter("shop"), found))
 
 
@@ -261,7 +261,7 @@ def test_whoever_makes_no_model_span_is_not_asked_for_one_where_another_library_
 @pytest.mark.parametrize(("lacking", "share"), [(12, "12 %"), (5, "5.0 %"), (100, "100 %"), (4, None)])
 def test_each_twentieth_of_calls_without_tokens_is_told(lacking: int, share: str | None) -> None:
     totals = SeenSpans(model_calls=100, with_model=100, with_session=100, with_content=100)
-    totals.with_usage = 100 - lacking
+    totals.without_usage = lacking
     lines = said(totals)
     assert len(lines) == (0 if share is None else 1)
     assert all(line.startswith(f"{share} of model calls report no tokens, so they cost") for line in lines)
@@ -270,7 +270,9 @@ def test_each_twentieth_of_calls_without_tokens_is_told(lacking: int, share: str
 def test_a_call_that_failed_is_not_asked_for_tokens() -> None:
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     (found,) = noted(*[wire(call, status_code=2)] * 8).values()
-    assert found.with_usage == found.model_calls == 8
+    assert (found.model_calls, found.with_usage, found.without_usage) == (8, 0, 0)
+    (answered,) = noted(*[wire(call)] * 8).values()
+    assert answered.without_usage == 8
 
 
 def test_the_traces_that_are_remembered_are_bounded() -> None:

@@ -171,7 +171,9 @@ def test_what_arrived_together_is_named_together_the_release_first(share: float)
     ]
     assert {one["confidence"] for one in told["hypotheses"]} == {"medium"}
     assert "cannot be told apart from requested model and prompt" in told["hypotheses"][0]["rationale"]
-    assert told["settle"][0].startswith("Roll back the release, and with it requested model and prompt,")
+    assert told["settle"][0].startswith(
+        "Roll back the release, which also reverts requested model and prompt,"
+    )
 
 
 def test_without_a_release_each_of_what_arrived_together_is_to_be_brought_back_alone() -> None:

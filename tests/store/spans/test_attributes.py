@@ -29,6 +29,7 @@ from tests.store.as_json import JsonQueries
 from tests.store.spans.test_writing import NOW, PROJECT, Clock, fetch, one, rows, store_of
 
 LATER = NOW + timedelta(hours=1)
+CHAT = {"gen_ai.operation.name": "chat"}
 
 
 @given(st.integers(0, 0x10FFFF - 0x800 - 2))
@@ -311,6 +312,25 @@ async def test_a_writer_waits_for_whoever_hides_the_field(store: Database) -> No
         nursery.start_soon(store_of(store).write, shop(1, "prod"))
     assert (await keys.states()).hidden == {(PROJECT, "environment")}
     assert await values(store) == {"service": {"shop"}}
+
+
+async def test_what_an_agent_is_called_stands_in_no_path_once_it_is_hidden(store: Database) -> None:
+    await ProjectStore(store).make_default()
+    spans, keys = store_of(store), AttributeKeys(store)
+    said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "falcon"}
+
+    def turn(number: int) -> list[StoredSpan]:
+        agent = one(1, trace_id=bytes([number]) * 16, attributes=said)
+        return rows(agent, one(2, parent=1, trace_id=bytes([number]) * 16, attributes=CHAT))
+
+    await spans.write(turn(1))
+    assert (await values(store))["agent_path"] == {"falcon"}
+    assert await keys.hide(PROJECT, "agent", LATER)
+    assert await keys.hide(PROJECT, "agent_path", LATER)
+    assert await keys.promote(PROJECT, "agent_path", LATER) is None
+    spans.codes.adopt((await keys.states()).hidden)
+    await spans.write(turn(2))
+    assert not await fetch(store, "select from attribute_value where value = 'falcon'")
 
 
 async def test_what_is_being_built_of_a_field_is_gone_once_it_is_hidden(store: Database) -> None:

@@ -135,8 +135,8 @@ async def _write(
     rows: list[FacetSpan] = []
     written: list[str | None] = []
     for row, path in changes:
-        others = "".join(code for code in row.facets or "" if code not in facets.paths)
-        text = others + codes.get(path or "", "") or None
+        own_codes = "".join(code for code in row.facets or "" if code not in facets.paths)
+        text = own_codes + codes.get(path or "", "") or None
         if text != row.facets:
             rows.append(row)
             written.append(text)

@@ -172,7 +172,7 @@ def history_note(young: Mapping[str, datetime]) -> str:
     """What to say of fields that became so at these times."""
     (name, since), *more_fields = young.items()
     parts = [f"{name} has been a field since {timestamp(since)}"]
-    parts += [f"{other} since {timestamp(moment)}" for other, moment in more_fields[: _NOTED - 1]]
+    parts += [f"{field} since {timestamp(moment)}" for field, moment in more_fields[: _NOTED - 1]]
     if len(young) > _NOTED:
         parts.append(f"and {len(young) - _NOTED} more")
     return _HISTORY_NOTE.format(fields=", ".join(parts), it="them" if more_fields else "it")

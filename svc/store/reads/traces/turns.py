@@ -1,7 +1,8 @@
 """Which spans say what a trace was asked and what it answered, where its root says neither.
 
-Called by what shows whole traces as one question and one answer. They are the spans whose previews the trace
-shows (`svc.domain.traces.rollup.roll_up`), looked for among its first spans. Never reads a payload.
+Called by what shows whole traces as one question and one answer. Chosen as the previews of a trace are whose
+root shows none (`svc.domain.traces.rollup.roll_up`): the first and the last call of a model before others,
+among its first spans. Never reads a payload.
 """
 
 from __future__ import annotations

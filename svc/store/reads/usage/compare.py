@@ -87,7 +87,9 @@ class CompareStore:
         return {
             name: since
             for name, since in young.items()
-            if any(sum(at < since for at in moments) > MOST_BEFORE * len(moments) for moments in arrivals)
+            if any(
+                sum(moment < since for moment in moments) > MOST_BEFORE * len(moments) for moments in arrivals
+            )
         }
 
 
