@@ -100,7 +100,7 @@ def add(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="such as least_severity=high, figure=p95_ms or filters.name=lookup; can be repeated",
+            help="such as least_severity=high, figure=p95_ms or filters.tool=lookup; can be repeated",
         )
     _add_acts(verbs)
     for verb in verbs.choices.values():

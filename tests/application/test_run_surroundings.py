@@ -51,7 +51,7 @@ async def test_a_finding_without_evidence_is_shown_beside_traces_of_before_and_s
     assert shown["before"] <= {id_of(number).hex() for number in range(1, 5)}
     assert shown["since"] <= {id_of(number).hex() for number in range(5, 9)}
     [tool] = around.application["tools"]
-    assert (tool["name"], tool["calls"], tool["failed"]) == ("execute_tool search", 8, 0)
+    assert (tool["name"], tool["calls"], tool["failed"]) == ("search", 8, 0)
 
 
 async def test_evidence_comes_first_and_a_trace_is_shown_by_its_steps_without_its_texts(

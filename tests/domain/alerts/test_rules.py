@@ -327,7 +327,11 @@ def test_a_rule_about_the_instance_would_have_fired_where_its_live_look_begins_t
     [
         ({}, "/vitals"),
         ({"filters": {"call_site_id": "support.answer"}}, "/vitals"),
-        ({"dataset": "tools", "filters": {"name": "lookup"}}, "/vitals/tools"),
+        ({"dataset": "tools", "filters": {"tool": "lookup"}}, "/vitals/tools"),
+        (
+            {"dataset": "tools", "filters": {"name": "lookup"}},
+            "/explore?dataset=spans&measure=count&q=kind%3Atool+name%3Alookup&range=24h",
+        ),
         (
             {"dataset": "tools", "figure": "p95_ms", "filters": {"attr.tenant.id": "acme & co"}},
             "/explore?dataset=spans&measure=duration_p95&q=kind%3Atool+attr.tenant.id%3A%22acme+%26+co%22&range=24h",
