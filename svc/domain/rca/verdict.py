@@ -56,7 +56,6 @@ class Judged:
 
     verdict: RcaVerdict
     checks: tuple[AttributeCheck, ...]
-    change: RcaChange | None = None
     cause: AttributeCheck | None = None
     joint: tuple[AttributeCheck, ...] = ()
     place: Concentration | None = None
@@ -68,6 +67,14 @@ class Judged:
     def causes(self) -> tuple[AttributeCheck, ...]:
         """All that the verdict rests on."""
         return () if self.cause is None else (self.cause, *self.joint)
+
+    @property
+    def change(self) -> RcaChange | None:
+        """What the verdict has no word for."""
+        groups = {check.group for check in self.causes}
+        if len(groups) > 1:
+            return "joint_change"
+        return "release_change" if groups == {"release"} else None
 
     @property
     def mark(self) -> Mark | None:
@@ -100,46 +107,39 @@ def judge(claim: Claim, before: Cohort, after: Cohort, marks: Sequence[Mark]) ->
     shifts = [c for c in checks if c.group == "who" and shifts_traffic(c)]
     # Every deploy near an incident is a release that took over; a shift that explains the change goes before.
     if any(check.group != "release" for check in causes) or (causes and not shifts):
-        return _replaced(base, causes)
+        groups = {check.group for check in causes}
+        verdict = next(word for group, word in _REPLACEMENTS if group in groups)
+        return attrs.evolve(base, verdict=verdict, cause=causes[0], joint=causes[1:])
     if shifts:
         return attrs.evolve(
             base, verdict="traffic_shift", cause=max(shifts, key=lambda c: c.explained or 0.0)
         )
-    groups = {check.group for check in checks if check.usable}
     if places:
         return attrs.evolve(base, verdict="behavior_change", place=places[0])
     everywhere = [check.everywhere for check in checks if check.everywhere is not None]
-    if len(groups) < 2:
+    if len({check.group for check in checks if check.usable}) < 2:
         return attrs.evolve(base, lacking="attributes")
     if everywhere and all(everywhere):
         return attrs.evolve(base, verdict="behavior_change")
     return attrs.evolve(base, lacking="pattern")
 
 
-#: A release comes first: it brings along what is changed with it.
-_REPLACEABLE: Final[tuple[Group, ...]] = ("release", "model", "definition")
+#: In the order in which they are judged: a release only where nothing is known of what it brought along.
 _REPLACEMENTS: Final[tuple[tuple[Group, RcaVerdict], ...]] = (
     ("model", "model_change"),
     ("definition", "definition_change"),
+    ("release", "behavior_change"),
 )
-
-
-def _replaced(base: Judged, causes: tuple[AttributeCheck, ...]) -> Judged:
-    groups = {check.group for check in causes}
-    verdict: RcaVerdict = next((word for group, word in _REPLACEMENTS if group in groups), "behavior_change")
-    change: RcaChange | None = "release_change" if groups == {"release"} else None
-    if len(groups) > 1:
-        change = "joint_change"
-    return attrs.evolve(base, verdict=verdict, change=change, cause=causes[0], joint=causes[1:])
+#: In the order in which they are told: a release first, for it brings along what is changed with it.
+_TOLD: Final[tuple[Group, ...]] = ("release", "model", "definition")
 
 
 def _replacements(checks: Sequence[AttributeCheck], after: Cohort) -> tuple[AttributeCheck, ...]:
     """The attribute that was replaced, unless the change stands among what was not, and those that cannot be
     told apart from it, in order.
     """
-    candidates = [c for group in _REPLACEABLE for c in checks if c.group == group and replaced(c)]
-    # A release is judged for what it brought along only where nothing of that is known.
-    for group in ("model", "definition", "release"):
+    candidates = [c for group in _TOLD for c in checks if c.group == group and replaced(c)]
+    for group, _ in _REPLACEMENTS:
         if of_group := [c for c in candidates if c.group == group]:
             break
     else:

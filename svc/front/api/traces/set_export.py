@@ -131,15 +131,13 @@ async def _spans(call: Call[Any], subjects: Sequence[_Subject]) -> dict[_Subject
         if span_id is None and any(spans.get((trace_id, None), {}).get(side) is None for side in _SIDES)
     ]
     turns = await turns_of(call.means.history, call.project.id, silent)
-    speakers = {
-        (trace_id, span_id) for trace_id, turn in turns.items() for span_id in turn.sides() if span_id
-    }
+    speakers = {(trace_id, span_id) for trace_id, turn in turns.items() for span_id in turn if span_id}
     calls = (
         await reads.of_subjects(call.project.id, sorted(speakers), each_bytes=LINE_BYTES) if speakers else {}
     )
     for trace_id, turn in turns.items():
         root = spans.setdefault((trace_id, None), {})
-        for side, span_id in zip(_SIDES, turn.sides(), strict=True):
+        for side, span_id in zip(_SIDES, turn, strict=True):
             if root.get(side) is None:
                 root[side] = calls.get((trace_id, span_id), {}).get(side)
     return spans

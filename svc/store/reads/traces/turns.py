@@ -8,9 +8,7 @@ among its first spans. Never reads a payload.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from svc.store.postgres.database import Database
 
@@ -36,16 +34,11 @@ from early group by trace_id
 """
 
 
-@attrs.frozen
-class Turn:
+class Turn(NamedTuple):
     """The spans that say what a trace was asked and what it answered; None where none does."""
 
     asked: bytes | None
     answered: bytes | None
-
-    def sides(self) -> tuple[bytes | None, bytes | None]:
-        """What was asked, then what was answered."""
-        return self.asked, self.answered
 
 
 async def turns_of(database: Database, project_id: int, trace_ids: Sequence[bytes]) -> dict[bytes, Turn]:
